@@ -39,6 +39,7 @@ IMPORT = "import.json"  # what was read from the folder of another tool; replace
 ORIGINAL = "original"  # folder with the original files of an imported run
 NOTES = "notes.json"  # tags, note and archived flag that a user added later; not evidence
 STAMPS = "stamps.json"  # replies of timestamping authorities; added last, so no file list contains it
+SESSION = "session.json"  # where a remote place ran it; written when its bundle was fetched
 RECEIPTS = "receipts"  # folder with results of others who replayed the run; added later, so no file list contains it
 PROFILE = ".profile"  # folder with a trace of some steps; hidden, so that it is neither checked nor packed
 

@@ -32,7 +32,7 @@ from typing import Any, Literal
 
 from evidence import hashes
 from evidence.bundle.secrets import hide_secrets, strip_invisible
-from evidence.layout import MANIFEST, new_run_id
+from evidence.layout import MANIFEST, SESSION, new_run_id
 from evidence.writing import as_json_text, write_bytes, write_json, write_text
 from launch.process import StartedProcess, is_alive, parse_process
 from schemas.reading import get_path, get_str
@@ -78,7 +78,7 @@ class Job:
         working_folder: Start of relative paths in the configuration.
         is_own: Whether this user queued it.
         device: `cpu`, `gpu`, `tpu` or `ANY_DEVICE`.
-        place: Module of `launch.places` where it runs.
+        place: Name in `launch.places` of the place where it runs.
         started: Its process, or None before it is started.
         exit_code: Exit code, negative for a signal, or None before it has ended.
     """
@@ -202,6 +202,8 @@ def read_job(folder: Path) -> Job | None:
         status = ProcessStatus(status.started, status.worker, code if type(code) is int else None, status.is_cancelled)
     is_own = has_own_seal(folder, (JOB, CONFIG))
     state = _state(status)
+    if state == "lost" and (folder / SESSION).exists():
+        state = "waiting"  # its session goes on elsewhere, and a new process continues to watch it
     device = get_str(request, "device")
     return Job(
         folder=folder,

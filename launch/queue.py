@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence import lock
-from evidence.layout import CHECKPOINTS, CONFIG, new_run_id
+from evidence.layout import CHECKPOINTS, CONFIG, SESSION, new_run_id
 from evidence.run import Run, read_existing_run
 from evidence.writing import write_json, write_text
 from launch import process
@@ -36,7 +36,8 @@ from launch.jobs import (
     read_object,
     refuse_link,
 )
-from launch.places import get_place
+from launch.places import PLACES, get_place
+from launch.places.place import RemotePlace
 from schemas.problems import ProblemError, problem_of
 from schemas.reading import get_bool, get_path, write_yaml
 
@@ -50,7 +51,7 @@ _MAX_NAME = 100
 
 
 def start(root: Path, config: Mapping[str, Any], *, force: bool = False, place: str = LOCAL) -> Job:
-    """Queue a run of a valid configuration at a place (a module of `launch.places`), and start a worker if needed.
+    """Queue a run of a valid configuration at a place (a name in `launch.places`), and start a worker if needed.
 
     Raises:
         ProblemError: The place is unknown, or the file system does not support file locks (exit code 2).
@@ -63,11 +64,14 @@ def start(root: Path, config: Mapping[str, Any], *, force: bool = False, place: 
 def resume(root: Path, run: Run, *, after: Job | None = None) -> Job:
     """Queue the continuation of a stopped run as a new run.
 
-    A forced run is forced again. If this user queued the stopped run, `after`, its job, gives working folder and place.
+    A forced run is forced again. If this user queued the stopped run, `after`, its job, gives working folder and place,
+    and at a remote place the configuration, whose files are sent again.
     """
+    is_remote = after is not None and after.is_own and isinstance(PLACES.get(after.place), RemotePlace)
     return _put(
         root,
         run.path.name,
+        config=refuse_link(after.folder / CONFIG).read_text("utf-8") if after and is_remote else None,
         resumes=run.path.name,
         force=is_forced(run.plan, run.manifest),
         working_folder=_working_folder(after),
@@ -81,7 +85,9 @@ def retry(root: Path, job: Job) -> Job:
     return _put(
         root,
         job.run,
-        config=refuse_link(job.folder / CONFIG).read_text("utf-8", "replace") if job.resumes is None else None,
+        config=refuse_link(job.folder / CONFIG).read_text("utf-8", "replace")
+        if (job.folder / CONFIG).exists()
+        else None,
         resumes=job.resumes,
         force=job.force,
         working_folder=_working_folder(job),
@@ -200,9 +206,11 @@ def find_resumable(root: Path, folder: Path) -> tuple[Run, Job | None]:
 
 
 def can_resume(run: Run) -> bool:
-    """Return whether a run stopped before its end and has a configuration and a complete checkpoint."""
+    """Return whether a run stopped before its end and has a configuration and a complete checkpoint, or a session."""
     if run.status in {"running", "succeeded"} or CONFIG not in run.files:
         return False
+    if SESSION in run.files:
+        return True  # its checkpoint stayed at the place
     try:
         # The folder of an incomplete checkpoint has a longer name than its step.
         return any(path.name.isdecimal() for path in (run.path / CHECKPOINTS).iterdir())

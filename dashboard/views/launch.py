@@ -27,6 +27,7 @@ from launch.jobs import ANY_DEVICE, LOCAL, OUTPUT, Job, launch_folder, tail
 from launch.places import PLACES
 from launch.process import format_command
 from launch.queue import can_resume
+from launch.remote import describe_session
 from schemas.formats import count, short_count, size
 from schemas.reading import get_number, get_objects, get_str, write_yaml
 
@@ -308,6 +309,7 @@ def _draw_job(root: Path, job: Job, *, can_move: bool = False) -> None:
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
             device = "" if job.device == ANY_DEVICE else f"on a {job.device.upper()} · "
+            device = device if job.place == LOCAL else f"at {job.place} · "
             how = f" · {reason.rstrip('.')}" if job.has_ended and (reason := progress.describe(job)) else ""
             details = f"{device}queued {markup.when(job.created_at, reading.browser_timezone())}{markup.safe(how)}"
             st.html(
@@ -323,11 +325,13 @@ def _draw_job(root: Path, job: Job, *, can_move: bool = False) -> None:
                     _draw_buttons(root, job, can_move=can_move)
         if job.state in {"running", "stopping"}:
             progress.draw_stage(job.run, job)
+            if text := describe_session(job):
+                markup.note(text)
         elif job.state == "unsealed":
             markup.note(JOBS[job.state].meaning)
-        if job.has_ended and (text := tail(job.folder / OUTPUT)):
+        if job.has_ended and (output := tail(job.folder / OUTPUT)):
             with st.expander("Last output", expanded=JOBS[job.state].tone == "bad" or (job.exit_code or 0) < 0):
-                st.code(text, language=None, wrap_lines=True)
+                st.code(output, language=None, wrap_lines=True)
 
 
 def _draw_buttons(root: Path, job: Job, *, can_move: bool) -> None:

@@ -29,7 +29,7 @@ from schemas.reading import get_path
 REQUIRED = (MANIFEST, layout.CONFIG, layout.PLAN, METRICS, LOG, layout.FIRST_EXAMPLES)
 """Files that every finished run has."""
 
-_ADDED_LATER = {MANIFEST, layout.NOTES, layout.STAMPS, layout.LOCK, *layout.ROLES}
+_ADDED_LATER = {MANIFEST, layout.NOTES, layout.STAMPS, layout.SESSION, layout.LOCK, *layout.ROLES}
 """Names that the artifact list of a run need not contain; evidence files have a rule of their own."""
 
 

@@ -1,7 +1,7 @@
-"""Places where jobs run: one module each, found by its `PLACE`. `local` is this machine.
+"""Places where jobs run: the modules of this folder, each with its `PLACES`. `local` is this machine.
 
-A job contains the name of its place and no program. The command comes from the module of that name, so a runs folder
-from an untrusted source cannot start a program of its own.
+A job contains the name of its place and no program. The command comes from the module, so a runs folder from an
+untrusted source cannot start a program of its own.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from schemas.problems import ProblemError, problem_of
 
 
 def _find_places() -> dict[str, Place]:
-    """Return the `PLACE` of each module in this folder by the name of the module."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names}
-    return {name: module.PLACE for name, module in modules.items() if hasattr(module, "PLACE")}
+    """Return the places of all modules in this folder by name."""
+    modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
+    return {name: place for module in modules for name, place in getattr(module, "PLACES", {}).items()}
 
 
 PLACES: Mapping[str, Place] = _find_places()

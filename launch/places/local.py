@@ -7,12 +7,15 @@ from launch.places.place import Place
 from launch.process import PROGRAM
 
 
-def command(job: Job) -> list[str]:
-    """Return the `trainproof train` command of a job. All its paths are inside the root."""
-    resumed = job.root / job.resumes if job.resumes is not None else None
-    source = ["--config", str(job.folder / CONFIG)] if resumed is None else ["--resume", str(resumed)]
-    force = ["--force"] if job.force else []
-    return [*PROGRAM, "train", *source, "--output", str(job.root / job.run), *force]
+class Local(Place):
+    """This machine."""
+
+    def command(self, job: Job) -> list[str]:
+        """Return the `trainproof train` command of a job. All its paths are inside the root."""
+        resumed = job.root / job.resumes if job.resumes is not None else None
+        source = ["--config", str(job.folder / CONFIG)] if resumed is None else ["--resume", str(resumed)]
+        force = ["--force"] if job.force else []
+        return [*PROGRAM, "train", *source, "--output", str(job.root / job.run), *force]
 
 
-PLACE = Place(command=command)
+PLACES = {"local": Local()}

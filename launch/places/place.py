@@ -1,23 +1,133 @@
-"""Interface of a place: how the worker starts a job there."""
+"""Interface of the places where jobs run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
 
 from launch.jobs import Job
 
+State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+
+
+class Unreachable(Exception):  # noqa: N818 - a state of the network, not an error of the job
+    """A place does not answer at the moment, so the call can be repeated."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """A place where jobs run.
+class Request:
+    """What a place is asked to run.
 
     Attributes:
-        command: Program and arguments of the process for a job. It starts in the working folder of the job, runs until
-            the run has ended, writes the run folder `job.root / job.run`, and exits with the exit code of the run. On
-            SIGINT it lets the run save a checkpoint and end.
-        has_own_queue: Whether the place schedules jobs itself, so that jobs do not wait here for a device.
+        run: Name of the run.
+        config: Valid configuration.
+        working_folder: Start of relative paths in the configuration.
+        continues: Reference of the session whose run is continued, or None for a new run.
     """
 
-    command: Callable[[Job], list[str]]
-    has_own_queue: bool = False
+    run: str
+    config: Mapping[str, Any]
+    working_folder: Path
+    continues: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """What a place has for a request.
+
+    Attributes:
+        account: Account that is used.
+        target: Name of the machine in `evidence.targets`.
+        session_hours: Length of a session.
+        left_hours: What is left of the quota, or None if the place does not say.
+        refreshes_at: When the quota is renewed, or an empty text.
+        files: Files that are uploaded, by their names at the place.
+    """
+
+    account: str
+    target: str
+    session_hours: float
+    left_hours: float | None = None
+    refreshes_at: str = ""
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """State of a session; `message` is what the place says of a failure."""
+
+    state: State
+    message: str = ""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the state is final."""
+        return self.state not in {"queued", "running"}
+
+
+class Place(ABC):
+    """A place where jobs run.
+
+    The worker starts `command` in the working folder of a job. The process runs until the run has ended, writes the run
+    folder `job.root / job.run`, and exits with the exit code of the run. On SIGINT it stops the run.
+    """
+
+    has_own_queue = False
+    """Whether the place schedules jobs itself, so that jobs do not wait here for a device."""
+
+    @abstractmethod
+    def command(self, job: Job) -> list[str]:
+        """Return program and arguments of the process for a job."""
+
+
+class RemotePlace(Place):
+    """A place with machines of its own. `launch.remote` takes a job there and back with these methods.
+
+    Each may raise `ProblemError` for good, or `Unreachable` for the moment.
+    """
+
+    has_own_queue = True
+
+    def command(self, job: Job) -> list[str]:
+        """Return the command of the process that sends a job, watches it and fetches its run."""
+        return [sys.executable, "-m", "launch.remote", str(job.folder)]
+
+    @abstractmethod
+    def offer(self, request: Request) -> Offer:
+        """Check tools, account, files and quota for a request. Nothing is sent."""
+
+    @abstractmethod
+    def prepare(self, request: Request, folder: Path) -> None:
+        """Write everything that is sent below an empty folder."""
+
+    @abstractmethod
+    def submit(self, folder: Path) -> str:
+        """Send a prepared folder, start the session, and return its reference."""
+
+    @abstractmethod
+    def find(self, folder: Path) -> str | None:
+        """Return the reference of a session that a prepared folder started before, or None."""
+
+    @abstractmethod
+    def status(self, reference: str) -> Status:
+        """Return the state of a session."""
+
+    @abstractmethod
+    def logs(self, reference: str) -> Iterator[str]:
+        """Yield the lines of a session's log from its beginning, until it ends or the connection is lost."""
+
+    @abstractmethod
+    def fetch(self, reference: str, folder: Path) -> None:
+        """Download the output of a session: `bundle.zip`, or the `runs/` of a killed session, and `session.log`."""
+
+    @abstractmethod
+    def cancel(self, reference: str) -> None:
+        """End a session."""
+
+    @abstractmethod
+    def address(self, reference: str) -> str:
+        """Return the page of a session."""

@@ -22,7 +22,7 @@ from schemas.problems import INTERNAL_ERROR, Problem, ProblemError, first_line, 
 from schemas.render import render_text
 
 GROUPS = {
-    "Train": ("init", "train", "demo", "evaluate", "play", "export", "queue"),
+    "Train": ("init", "train", "demo", "evaluate", "play", "export", "queue", "push"),
     "Plan": ("plan",),
     "Inspect": ("runs", "show", "check", "compare", "note"),
     "Submit": ("package", "sign", "verify"),
@@ -33,6 +33,7 @@ GROUPS = {
 
 MODULES = {name: title.lower() for title, names in GROUPS.items() for name in names} | {
     "queue": "queue",
+    "push": "queue",
     "merge": "train",
 }
 

@@ -1,8 +1,9 @@
-"""Train configurations one after another in the background: `queue`."""
+"""Train configurations one after another in the background: `queue`; send one to another machine: `push`."""
 
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,8 @@ from trainproof.output import align
 
 if TYPE_CHECKING:
     from launch.jobs import Job
+    from launch.places.place import Offer
+    from trainer.config.tree import Config
 
 queue = typer.Typer(no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
@@ -33,7 +36,7 @@ def add(
     smoke_config: SmokeConfig = None,
     settings: Settings = None,
     force: Force = False,
-    place: Annotated[str, typer.Option(help="Where it runs: a module of launch/places.")] = "local",
+    place: Annotated[str, typer.Option(help="Where it runs: local, kaggle-tpu or kaggle-gpu.")] = "local",
     root: Root = RUNS,
 ) -> None:
     """Add a run to the queue. It starts when its device is free, even if this terminal is closed."""
@@ -52,6 +55,7 @@ def list_(root: Root = RUNS, as_json: AsJson = False) -> None:
     """List the jobs in the order of the queue."""
     need("queue", "queue")
     from launch.jobs import explain_signal, jobs
+    from launch.remote import describe_session
 
     found = jobs(root)
     if as_json:
@@ -67,8 +71,8 @@ def list_(root: Root = RUNS, as_json: AsJson = False) -> None:
         for job in found:
             code = NOTHING if job.exit_code is None else str(job.exit_code)
             rows.append((job.job_id, job.state, job.device, code, job.created_at[:19].replace("T", " "), job.run))
-        explained = (text for job in found if (text := explain_signal(job, job.exit_code)))
-        sys.stdout.write(align(rows) + join_lines(explained))
+        notes = [explain_signal(job, job.exit_code) or describe_session(job) for job in found]
+        sys.stdout.write(align(rows) + join_lines(filter(None, notes)))
 
 
 @queue.command()
@@ -129,3 +133,86 @@ def continue_(root: Root = RUNS) -> None:
 
 def _print_queued(job: Job) -> None:
     sys.stdout.write(f"{job.run} is queued as {job.job_id}.\n")
+
+
+def push(
+    config: Annotated[Path, typer.Option(help="Configuration file.")],
+    to: Annotated[str, typer.Option(help="Place: kaggle-tpu or kaggle-gpu.")],
+    smoke_config: SmokeConfig = None,
+    settings: Settings = None,
+    force: Force = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before it is sent.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the run.")] = False,
+    root: Root = RUNS,
+) -> None:
+    """Plan a run, send it to another machine, and fetch and verify its bundle."""
+    need("push", "train")
+    from launch.places import PLACES, get_place
+    from launch.places.place import RemotePlace, Request
+    from launch.queue import start
+    from trainer.config.load import load_config
+    from trainer.config.tree import to_document
+
+    place = get_place(to)
+    if not isinstance(place, RemotePlace):
+        message = f"{to} is this machine. Use `trainproof train`, or one of: {', '.join(set(PLACES) - {to})}."
+        raise typer.BadParameter(message, param_hint="--to")
+    mode = {"mode": "smoke"} if smoke_config else {}
+    loaded = load_config(config, overlay=smoke_config, flags=mode, settings=settings or ())
+    document = to_document(loaded)
+    offer = place.offer(Request(run=loaded.name, config=document, working_folder=Path.cwd()))
+    _print_cost(loaded, offer, force=force)
+    if not yes:
+        typer.confirm(f"Send it to {to}?", abort=True)
+    job = start(root, document, force=force, place=to)
+    _print_queued(job)
+    if not detach:
+        raise typer.Exit(_watch(job))
+
+
+def _print_cost(config: Config, offer: Offer, *, force: bool) -> None:
+    """Print memory and hours of a run on the machine of an offer.
+
+    Raises:
+        ProblemError: It does not fit, or takes more hours than are left (exit code 3).
+    """
+    from evidence.targets import load_target
+    from schemas.problems import ProblemError, problem_of
+    from trainer.planning.plan import PlanOptions, in_words, plan_config, refuse_what_does_not_fit
+    from trainer.planning.subject import resolve_shape
+
+    target = load_target(offer.target)
+    plan = plan_config(resolve_shape(config, target), target, PlanOptions())
+    refuse_what_does_not_fit({**plan, "forced": force}, model=config.model.name)
+    low, high = ((plan["time"] or {}).get("hours", {}).get(end) for end in ("low", "high"))
+    hours = "not known" if low is None else f"{low:.2g} to {high:.2g} h in sessions of {offer.session_hours:g} h"
+    left = "" if offer.left_hours is None else f"{offer.left_hours:g} h left until {offer.refreshes_at[:10]}"
+    rows = [("machine", target.title), ("memory", in_words(plan)), ("time", hours), ("account", offer.account)]
+    rows += [("quota", left)] if left else []
+    rows += [("uploads", ", ".join(["the wheel of trainproof", "config.yaml", *offer.files]))]
+    sys.stdout.write(join_lines(f"{name:<8} {text}" for name, text in rows))
+    if low is not None and offer.left_hours is not None and low > offer.left_hours and not force:
+        what = f"The run takes at least {low:.2g} h, and {offer.left_hours:g} h are left."
+        fix = "Lower limits.steps, wait for the next week, or start it with --force and continue it next week."
+        raise ProblemError([problem_of("TP771", file="--to", what=what, next=fix)], exit_code=3)
+
+
+def _watch(job: Job) -> int:
+    """Print the output of a job until it has ended, and return its exit code. Ctrl-C only stops watching."""
+    from launch.jobs import OUTPUT, read_job
+
+    seen = 0
+    sys.stdout.write("Ctrl-C stops watching; the job goes on. `trainproof queue list` shows it.\n")
+    try:
+        while True:
+            current = read_job(job.folder)
+            if (path := job.folder / OUTPUT).is_file():
+                text = path.read_bytes()[seen:]
+                seen += len(text)
+                sys.stdout.write(text.decode("utf-8", "replace"))
+                sys.stdout.flush()
+            if current is None or current.has_ended:
+                return 1 if current is None or current.exit_code is None else current.exit_code
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        return 0

@@ -1,0 +1,431 @@
+"""Kaggle's free GPUs and TPUs, through the user's own `kaggle` command.
+
+A job is a private dataset, with the wheel of this trainproof, the configuration and the files that it names, and a
+private script kernel, `launch/places/kaggle_session.py`. The command and its API: github.com/Kaggle/kaggle-cli, 2.2.5.
+It exits with 0 on many failures, so its output is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import distribution
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from evidence.bundle.secrets import SECRET, find_secrets, hide_secrets, scan_file
+from evidence.targets import load_target
+from evidence.writing import write_json, write_text
+from launch.places.place import Offer, RemotePlace, Request, Status, Unreachable
+from schemas.problems import ProblemError, problem_of
+from schemas.reading import get_path, write_yaml
+
+MIN_VERSION = (2, 2, 5)
+"""The first version that reads the logs of one version of a kernel, and confines the names of downloaded files."""
+
+MODELS = {"google/gemma-2b": "google/gemma/transformers/2b/2"}
+"""Kaggle's own copies of models whose terms have to be accepted. Its page asks for that once, without another login."""
+
+_COMMAND_SECONDS = 6 * 3600.0
+_READY_SECONDS = 1800.0
+_POLL_SECONDS = 5.0
+_REFERENCE = re.compile(r"[\w-]+/[\w-]+/\d+")
+_PUSHED = re.compile(r"Kernel version (\d+) successfully pushed")
+_STATUS = re.compile(r'has status "(?:KernelWorkerStatus\.)?(\w+)"')
+_NOT_REACHED = re.compile(
+    r"Max retries exceeded|Connection(?:Error| aborted| refused| reset)|Temporary failure|timed out|RemoteDisconnected"
+    r"|\b(?:429|500|502|503|504) (?:Client|Server) Error|IncompleteRead|ChunkedEncodingError",
+    re.IGNORECASE,
+)
+_STATES: Mapping[str, Any] = {
+    "QUEUED": "queued",
+    "NEW_SCRIPT": "queued",
+    "RUNNING": "running",
+    "COMPLETE": "succeeded",
+    "ERROR": "failed",
+    "CANCEL_REQUESTED": "running",
+    "CANCEL_ACKNOWLEDGED": "cancelled",
+}
+_FIXES = {
+    r"Unauthori[sz]ed|\b401\b|not authenticated|kaggle auth login": "Log in again: `kaggle auth login`.",
+    r"terms|consent|must accept": "Accept the terms on the page of the model or competition, then push again.",
+    r"phone": "Verify your phone number on kaggle.com/settings; without it there are no accelerators.",
+    r"already in use": "Choose another name for the run: `--set name=...`.",
+    r"session count|concurrent": "Wait until another session of yours has ended: `kaggle kernels list --mine`.",
+    r"quota|too large|exceeds|storage": "Delete old datasets and outputs, or make the upload smaller.",
+}
+"""What to do about refusals of Kaggle, by the words of its message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kaggle(RemotePlace):
+    """One kind of machine on Kaggle.
+
+    Attributes:
+        target: Name in `evidence.targets`.
+        machine_shape: Kaggle's name of the machine. `NvidiaTeslaT4` is the pair.
+        quota: Row of `kaggle quota`.
+        extra: Packages that are installed with trainproof.
+        session: Value of `trainproof train --session`.
+        device: Value of `mesh.device`.
+        kinds: The names of one accelerator, as the driver or the environment of the TPU says it.
+    """
+
+    target: str
+    machine_shape: str
+    quota: str
+    extra: str
+    session: str
+    device: str
+    kinds: tuple[str, ...]
+
+    def offer(self, request: Request) -> Offer:
+        """Check the command, its account, the quota and the files of a request."""
+        account = _account()
+        rows = _json(_kaggle("quota", "--format", "json"))
+        quota = next((row for row in rows if isinstance(row, dict) and row.get("resource") == self.quota), {})
+        left = _hours(quota.get("remaining"))
+        machine = load_target(self.target)
+        hours = (machine.session_seconds or 0) / 3600
+        files = _files_of(request)
+        problems = [problem for name, path in files.items() for problem in _scan(path, name)]
+        for pattern, line, shown in find_secrets(BytesIO(write_yaml(dict(request.config)).encode())):
+            what = f"Line {line} holds {pattern.kind}: {shown}."
+            problems += [problem_of(SECRET, file="config.yaml", what=what)] if pattern.code == SECRET else []
+        if left is not None and left <= 0:
+            what = f"No hours are left this week for {machine.title}: {quota.get('used')} of {quota.get('total')} used."
+            fix = f"Push again after {quota.get('refreshAt') or 'the quota is renewed'}, or to another place."
+            problems.append(problem_of("TP771", file="kaggle quota", what=what, next=fix))
+        if problems:
+            raise ProblemError(problems, exit_code=3)
+        return Offer(
+            account=account,
+            target=self.target,
+            session_hours=hours,
+            left_hours=left,
+            refreshes_at=str(quota.get("refreshAt") or ""),
+            files=files,
+        )
+
+    def prepare(self, request: Request, folder: Path) -> None:
+        """Write `dataset/` and `kernel/`, each with the metadata that `kaggle` reads."""
+        account, slug = _account(), slug_of(request.run)
+        dataset, kernel = folder / "dataset", folder / "kernel"
+        for each in (dataset, kernel):
+            each.mkdir()
+        files = _files_of(request)
+        names = {str(path): name for name, path in files.items()}
+        write_text(dataset / "config.yaml", write_yaml(_renamed(request, names)))
+        for name, path in files.items():
+            (shutil.copytree if path.is_dir() else shutil.copyfile)(path, dataset / name)
+        build_wheel(dataset)
+        machine = load_target(self.target)
+        asked = {
+            "run": request.run,
+            "kinds": self.kinds,
+            "count": machine.devices,
+            **{name: getattr(self, name) for name in ("extra", "session", "device")},
+        }
+        write_json(dataset / "request.json", asked)
+        about = {"title": slug, "id": f"{account}/{slug}", "licenses": [{"name": "other"}]}
+        write_json(dataset / "dataset-metadata.json", about)
+        shutil.copyfile(Path(__file__).with_name("kaggle_session.py"), kernel / "session.py")
+        model = get_path(request.config, "model", "name")
+        write_json(
+            kernel / "kernel-metadata.json",
+            {
+                "id": f"{account}/{slug}",
+                "title": slug,
+                "code_file": "session.py",
+                "language": "python",
+                "kernel_type": "script",
+                "is_private": True,
+                "enable_internet": True,
+                "machine_shape": self.machine_shape,
+                "dataset_sources": [f"{account}/{slug}"],
+                "kernel_sources": [request.continues.rpartition("/")[0]] if request.continues else [],
+                "model_sources": [MODELS[model]] if model in MODELS else [],
+            },
+        )
+
+    def submit(self, folder: Path) -> str:
+        """Create the dataset, wait until it is ready, and push the kernel."""
+        about = json.loads((folder / "dataset" / "dataset-metadata.json").read_text("utf-8"))
+        _create_dataset(about["id"], folder / "dataset")
+        limit = load_target(self.target).session_seconds
+        said = _kaggle("kernels", "push", "-p", str(folder / "kernel"), *(["-t", f"{limit:.0f}"] if limit else []))
+        pushed = _PUSHED.search(said)
+        if pushed is None:
+            raise _refused(said, "kaggle kernels push")
+        reference = f"{about['id']}/{pushed[1]}"
+        if "not valid" in said:
+            # It was started without them and ends at once.
+            raise _refused(said, "kaggle kernels push")
+        return reference
+
+    def find(self, folder: Path) -> str | None:
+        """Return version 1 of the kernel if it exists. The names of each job are its own."""
+        about = json.loads((folder / "dataset" / "dataset-metadata.json").read_text("utf-8"))
+        try:
+            self.status(reference := f"{about['id']}/1")
+        except ProblemError:
+            return None
+        return reference
+
+    def status(self, reference: str) -> Status:
+        """Return the state of a version of a kernel."""
+        said = _kaggle("kernels", "status", checked(reference))
+        found = _STATUS.search(said)
+        if found is None:
+            raise _refused(said, "kaggle kernels status")
+        message = said.partition('Failure message: "')[2].rpartition('"')[0]
+        return Status(state=_STATES.get(found[1].upper(), "running"), message=hide_secrets(message))
+
+    def logs(self, reference: str) -> Iterator[str]:
+        """Yield the log as it is written."""
+        command = [_find_command(), "kernels", "logs", checked(reference), "--follow"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                yield hide_secrets(line.rstrip("\n"))
+
+    def fetch(self, reference: str, folder: Path) -> None:
+        """Download `bundle.zip`, or without one everything except checkpoints, and the log as `session.log`."""
+        for pattern in (r"^bundle\.zip$", r"^runs/(?!.*/checkpoints/)"):
+            output = ("kernels", "output", checked(reference), "-p", str(folder), "--file-pattern", pattern, "-o", "-q")
+            _kaggle(*output)
+            for log in folder.glob("trainproof-*.log"):
+                events = _json(log.read_text("utf-8"))
+                lines = "".join(str(get_path(event, "data") or "") for event in events if isinstance(event, dict))
+                write_text(folder / "session.log", lines)
+            if (folder / "bundle.zip").is_file():
+                return
+
+    def cancel(self, reference: str) -> None:
+        """Delete the kernel, which is how the command ends a session; what it had written is lost."""
+        _kaggle("kernels", "delete", checked(reference).rpartition("/")[0], "--yes")
+
+    def address(self, reference: str) -> str:
+        """Return the page of the kernel."""
+        return f"https://www.kaggle.com/code/{checked(reference).rpartition('/')[0]}"
+
+
+PLACES = {
+    "kaggle-tpu": Kaggle(
+        target="kaggle-tpu-v5e-8",
+        machine_shape="TpuV5E8",
+        quota="TPU",
+        extra="tpu",
+        session="kaggle-tpu",
+        device="tpu",
+        kinds=("v5litepod",),
+    ),
+    "kaggle-gpu": Kaggle(
+        target="kaggle-t4x2",
+        machine_shape="NvidiaTeslaT4",
+        quota="GPU",
+        extra="cuda12",
+        session="kaggle-gpu",
+        device="gpu",
+        kinds=("Tesla T4",),
+    ),
+}
+
+
+def slug_of(run: str) -> str:
+    """Return the name of a run's kernel and dataset: at most 50 characters, with the time and suffix of the run."""
+    text = re.sub("[^a-z0-9]+", "-", f"trainproof-{run}".lower()).strip("-")
+    return text if len(text) <= 50 else f"{text[:29].strip('-')}-{text[-20:].strip('-')}"
+
+
+def checked(reference: str) -> str:
+    """Return a reference after checking its form, because files of a runs folder may come from somebody else."""
+    if not _REFERENCE.fullmatch(reference):
+        what = f"{reference!r} is not a version of a Kaggle kernel."
+        raise ProblemError([problem_of("TP773", file="session.json", what=what)], exit_code=2)
+    return reference
+
+
+def _find_command() -> str:
+    command = shutil.which("kaggle") or shutil.which("kaggle", path=str(Path(sys.executable).parent))
+    if command is None:
+        what = "The command `kaggle` is not installed."
+        fix = "Install it with `pip install 'kaggle>=2.2.5' six`, then log in with `kaggle auth login`."
+        raise ProblemError([problem_of("TP770", file="kaggle", what=what, next=fix)], exit_code=2)
+    return command
+
+
+def _kaggle(*arguments: str) -> str:
+    """Run the command and return what it prints.
+
+    Raises:
+        Unreachable: The network or Kaggle does not answer.
+        ProblemError: It is not installed or refuses (exit code 2).
+    """
+    command = [_find_command(), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        message = f"`kaggle {arguments[0]}` did not end."
+        raise Unreachable(message) from None
+    said = done.stdout + done.stderr
+    if done.returncode:
+        if _NOT_REACHED.search(said):
+            message = f"Kaggle does not answer: {said.strip().splitlines()[-1][:200]}"
+            raise Unreachable(message)
+        raise _refused(said, " ".join(["kaggle", *arguments[:2]]))
+    return said
+
+
+def _first_line(said: str) -> str:
+    return hide_secrets(next((line.strip() for line in said.splitlines() if line.strip()), "no message"))
+
+
+def _refused(said: str, command: str) -> ProblemError:
+    """Return the error of a refusal, with what to do about the known ones."""
+    line = next((line for line in said.splitlines() if "error" in line.lower()), _first_line(said))
+    fix = next((fix for words, fix in _FIXES.items() if re.search(words, said, re.IGNORECASE)), None)
+    what = f"Kaggle refuses: {hide_secrets(line.strip())}"
+    return ProblemError([problem_of("TP773", file=command, what=what, next=fix)], exit_code=2)
+
+
+@cache
+def _account() -> str:
+    """Return the name of the account, after checking the version of the command."""
+    version = re.search(r"(\d+)\.(\d+)\.(\d+)", said := _kaggle("--version"))
+    if version is None or tuple(map(int, version.groups())) < MIN_VERSION:
+        what = f"`kaggle --version` says {_first_line(said)!r}; 2.2.5 is needed."
+        fix = "Install it with `pip install --upgrade 'kaggle>=2.2.5' six`."
+        raise ProblemError([problem_of("TP770", file="kaggle", what=what, next=fix)], exit_code=2)
+    name = re.search(r"username: ([\w-]+)", said := _kaggle("config", "view"))
+    if name is None or name[1] == "None":
+        what = f"`kaggle config view` names no account: {_first_line(said)}"
+        raise ProblemError([problem_of("TP770", file="kaggle", what=what, next="`kaggle auth login`")], exit_code=2)
+    return name[1]
+
+
+def _json(text: str) -> list[Any]:
+    """Return the JSON list in an output, which may have warnings before it."""
+    try:
+        value = json.loads(text[text.index("[") :]) if "[" in text else []
+    except ValueError:
+        value = []
+    return value if isinstance(value, list) else []
+
+
+def _hours(text: Any) -> float | None:
+    """Return the number in `12.50h`."""
+    found = re.fullmatch(r"([\d.]+)h", str(text))
+    return float(found[1]) if found else None
+
+
+def _create_dataset(name: str, folder: Path) -> None:
+    """Create a dataset unless an earlier attempt arrived, and wait until it can be attached."""
+    attempted = folder.with_name("dataset.sent")
+    if not attempted.exists() or _dataset_status(name) is None:
+        attempted.touch()
+        said = _kaggle("datasets", "create", "-p", str(folder), "--dir-mode", "zip", "-q")
+        if "is being created" not in said:
+            raise _refused(said, "kaggle datasets create")
+    deadline = time.monotonic() + _READY_SECONDS
+    while (status := _dataset_status(name)) != "ready":
+        if status in {"failed", "deleted"} or time.monotonic() > deadline:
+            said = f"error: the dataset {name} is {status}, not ready"
+            raise _refused(said, "kaggle datasets status")
+        time.sleep(_POLL_SECONDS)
+
+
+def _dataset_status(name: str) -> str | None:
+    """Return the status of a dataset, or None if there is none."""
+    try:
+        return _kaggle("datasets", "status", name).split()[-1]
+    except ProblemError as error:
+        if re.search(r"403|404|not found|denied", error.problems[0].what, re.IGNORECASE):
+            return None
+        raise
+
+
+def _files_of(request: Request) -> dict[str, Path]:
+    """Return the files and folders that a configuration names, by their names in the dataset."""
+    found: dict[str, Path] = {}
+    for text in _texts(request.config):
+        path = request.working_folder / text.partition(":")[0]
+        if text and path.exists() and path not in found.values():
+            name = path.resolve().name
+            while name in found or name in {"config.yaml", "request.json"}:
+                name = f"other-{name}"
+            found[name] = path
+    return found
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in a configuration, except names that only happen to be those of files."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from () if key in {"name", "mode", "kind"} and not isinstance(each, Mapping) else _texts(each)
+        if isinstance(value.get("model"), Mapping):
+            yield from _texts(value["model"].get("name"))
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+    elif isinstance(value, str):
+        yield value
+
+
+def _renamed(request: Request, names: Mapping[str, str]) -> Any:
+    """Return the configuration with the names that its files have in the dataset."""
+
+    def rename(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: rename(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [rename(each) for each in value]
+        if isinstance(value, str) and value:
+            text, colon, rest = value.partition(":")
+            new = names.get(str(request.working_folder / text))
+            return value if new is None else new + colon + rest
+        return value
+
+    return rename(request.config)
+
+
+def _scan(path: Path, name: str) -> Iterator[Any]:
+    """Yield the secrets in a file, or in the files of a folder."""
+    for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if each.is_file() and each.suffix not in {".safetensors", ".gguf", ".parquet"}:
+            found = scan_file(each, name if each == path else f"{name}/{each.relative_to(path)}")
+            yield from (problem for problem in found if problem.code == SECRET)
+
+
+def build_wheel(folder: Path) -> None:
+    """Write the wheel of this trainproof: `TRAINPROOF_WHEEL`, or built from its checkout, or packed as installed."""
+    if given := os.environ.get("TRAINPROOF_WHEEL"):
+        shutil.copy(given, folder)
+        return
+    installed = distribution("trainproof")
+    origin = json.loads(installed.read_text("direct_url.json") or "{}")
+    if get_path(origin, "dir_info", "editable"):
+        source = unquote(urlparse(origin["url"]).path)
+        build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), source]
+        done = subprocess.run(build, capture_output=True, text=True, check=False)
+        if done.returncode:
+            what = f"The wheel of {source} cannot be built: {_first_line(done.stderr)}"
+            raise ProblemError([problem_of("TP770", file=source, what=what)], exit_code=2)
+        return
+    import zipfile
+
+    target = folder / f"trainproof-{installed.version}-py3-none-any.whl"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for file in installed.files or ():
+            if ".." not in file.parts and file.suffix != ".pyc" and file.name not in {"direct_url.json", "INSTALLER"}:
+                wheel.write(file.locate(), str(file))

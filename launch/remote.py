@@ -1,0 +1,283 @@
+"""Take a job to a remote place and back: `python -m launch.remote JOB_FOLDER`, started by the worker of the queue.
+
+The process may be killed at any time. `session.json` in the job's folder has the reference of the session as soon as
+there is one, so the job continues from there and nothing is sent twice:
+
+    prepare -> submit -> status and log until the session has ended -> fetch -> verify -> run folder
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from evidence.bundle.unpacked import refuse_invalid
+
+from evidence import layout
+from evidence.bundle.reading import open_bundle
+from evidence.bundle.verify import verify_bundle
+from evidence.hashes import sha256_file
+from evidence.layout import SESSION
+from evidence.writing import write_json
+from launch.jobs import CONFIG, STOPPED_BEFORE_RUN, Job, read_job, read_object, refuse_link, tail
+from launch.places import get_place
+from launch.places.place import Offer, RemotePlace, Request, Status, Unreachable
+from schemas.problems import ProblemError, problem_of
+from schemas.reading import get_number, get_path, get_str, read_yaml
+from schemas.render import render_text
+
+RESULT = "trainproof session: "
+"""Begins the last line of a session's log; a JSON object follows."""
+POLL_SECONDS = float(os.environ.get("TRAINPROOF_POLL_SECONDS", "30"))
+"""Time between two questions about the state; the variable is for tests."""
+MAX_PAUSE_SECONDS = 300.0
+_FAILED = 1
+
+Value = TypeVar("Value")
+
+
+@dataclass
+class Session:
+    """What is known of a job at a remote place; saved after each change."""
+
+    folder: Path
+    fields: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> Session:
+        """Read the session of a job folder."""
+        return cls(folder, read_object(folder / SESSION) or {})
+
+    def update(self, **fields: Any) -> None:
+        """Change fields and save them."""
+        if any(self.fields.get(name) != value for name, value in fields.items()):
+            self.fields |= fields
+            write_json(self.folder / SESSION, self.fields)
+
+    @property
+    def reference(self) -> str | None:
+        """Reference of the session at the place, or None before it is known."""
+        return get_str(self.fields, "reference")
+
+
+def request_of(job: Job) -> Request:
+    """Return what a job asks of its place.
+
+    Raises:
+        ProblemError: The session that it continues is not known (exit code 2).
+    """
+    config = read_yaml(refuse_link(job.folder / CONFIG).read_text("utf-8"), file=CONFIG).value
+    reference = None
+    if job.resumes is not None:
+        file = job.root / job.resumes / layout.SESSION
+        if (reference := get_str(read_object(file), "reference")) is None:
+            what = "The session of this run is not known, so it cannot be continued there."
+            raise ProblemError([problem_of("TP773", file=str(file), what=what)], exit_code=2)
+    return Request(run=job.run, config=config, working_folder=Path(job.working_folder), continues=reference)
+
+
+def run_job(job: Job) -> int:
+    """Take a job to its place, wait for it, bring its run back, and return the exit code of the run."""
+    place = get_place(job.place)
+    assert isinstance(place, RemotePlace), "only remote places start this process"
+    session = Session.read(job.folder)
+    try:
+        reference = session.reference or _submit(job, place, session)
+        say(f"{job.run} is at {place.address(reference)}")
+        status = _watch(place, reference, session)
+        if status.state == "cancelled":
+            say("The session was cancelled there.")
+        return _bring_back(job, place, reference, status)
+    except KeyboardInterrupt:
+        if (started := session.reference) is not None:
+            say("Cancelling the session …")
+            _repeat(lambda: place.cancel(started), limit=5)
+        return STOPPED_BEFORE_RUN
+
+
+def _submit(job: Job, place: RemotePlace, session: Session) -> str:
+    """Prepare and send a job, unless an earlier process did, and return the reference of its session."""
+    upload = job.folder / "upload"
+    if session.fields.get("state") != "sending":
+        request = request_of(job)
+        offer = _repeat(lambda: place.offer(request))
+        shutil.rmtree(upload, ignore_errors=True)
+        upload.mkdir()
+        place.prepare(request, upload)
+        session.update(state="sending", **_offered(offer))
+    reference = _repeat(lambda: place.find(upload) or place.submit(upload))
+    session.update(state="sent", reference=reference, sent_at=_now())
+    shutil.rmtree(upload, ignore_errors=True)
+    return reference
+
+
+def _offered(offer: Offer) -> dict[str, Any]:
+    return {"account": offer.account, "target": offer.target, "session_seconds": offer.session_hours * 3600}
+
+
+def _watch(place: RemotePlace, reference: str, session: Session) -> Status:
+    """Print the log and record the state of a session until it has ended."""
+    ended = threading.Event()
+    reader = threading.Thread(target=_follow, args=(place, reference, session.folder, ended), daemon=True)
+    reader.start()
+    while not (status := _repeat(lambda: place.status(reference))).has_ended:
+        began = {"began_at": _now()} if status.state == "running" and "began_at" not in session.fields else {}
+        session.update(state=status.state, **began)
+        time.sleep(POLL_SECONDS)
+    session.update(state=status.state, message=status.message, ended_at=_now())
+    ended.set()
+    reader.join(timeout=2 * POLL_SECONDS)  # the last lines
+    return status
+
+
+def _follow(place: RemotePlace, reference: str, folder: Path, ended: threading.Event) -> None:
+    """Print the lines of a log once. The place sends it from the beginning on each connection."""
+    path = folder / "session.log"
+    while True:
+        with path.open("a+", encoding="utf-8") as log:
+            log.seek(0)
+            known = sum(1 for _ in log)
+            with suppress(Unreachable, ProblemError):
+                for number, line in enumerate(place.logs(reference)):
+                    if number >= known:
+                        say(line)
+                        log.write(line + "\n")
+                        log.flush()
+        if ended.wait(POLL_SECONDS):
+            return
+
+
+def _repeat(call: Callable[[], Value], *, limit: int | None = None) -> Value:
+    """Call until the place answers, with growing pauses; raise `Unreachable` after `limit` calls."""
+    pause, count = POLL_SECONDS, 0
+    while True:
+        try:
+            return call()
+        except Unreachable as error:
+            count += 1
+            if count == limit:
+                raise
+            say(f"{error} Trying again in {pause:.0f} s.")
+            time.sleep(pause)
+            pause = min(2 * pause, max(POLL_SECONDS, MAX_PAUSE_SECONDS))
+
+
+def _bring_back(job: Job, place: RemotePlace, reference: str, status: Status) -> int:
+    """Download the output of a session and make run folders of it."""
+    output = job.folder / "fetched"
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir()
+    _repeat(lambda: place.fetch(reference, output))
+    stated = read_result(output / "session.log")
+    bundle = output / "bundle.zip"
+    witness: dict[str, Any] = {
+        "place": job.place,
+        "reference": reference,
+        "address": place.address(reference),
+        "fetched_at": _now(),
+    }
+    if bundle.is_file():
+        sha256 = sha256_file(bundle)
+        if stated is not None and stated.get("bundle_sha256") != sha256:
+            what = f"The bundle has SHA-256 {sha256}; the log of the session states {stated.get('bundle_sha256')}."
+            raise ProblemError([problem_of("TP774", file=str(bundle), what=what)], exit_code=1)
+        witness |= {"bundle_sha256": sha256, "is_in_log": stated is not None}
+        names = _unpack(bundle, job, witness)
+    else:
+        names = _adopt(output, job, witness)
+    message = status.message or get_str(stated, "what") or ""
+    if job.run not in names:
+        what = f"The session ended as {status.state} and left no run. {message}".strip()
+        raise ProblemError([problem_of("TP775", file=place.address(reference), what=what)], exit_code=_FAILED)
+    shutil.rmtree(output, ignore_errors=True)
+    say(f"Fetched {', '.join(names)} into {job.root}. {message}".rstrip())
+    code = get_path(read_object(job.root / job.run / layout.MANIFEST), "exit", "code")
+    return code if type(code) is int else _FAILED
+
+
+def describe_session(job: Job) -> str | None:
+    """Describe the session of a job that has not ended, with the time that it has left."""
+    fields = read_object(job.folder / SESSION)
+    if fields is None or job.has_ended:
+        return None
+    text = f"{job.run} at {job.place}: {get_str(fields, 'state') or 'not sent yet'}"
+    seconds, began = get_number(fields, "session_seconds"), get_str(fields, "began_at")
+    if seconds is None or began is None:
+        return text
+    with suppress(ValueError):
+        left = seconds - (datetime.now(UTC) - datetime.fromisoformat(began)).total_seconds()
+        text += f", about {max(left, 0) / 3600:.1f} h of the session left"
+    return text
+
+
+def read_result(path: Path) -> dict[str, Any] | None:
+    """Return what the last line of a session's log states, or None if the session was killed before it."""
+    last = tail(path).rpartition("\n")[2]
+    with suppress(ValueError, RecursionError):
+        value = json.loads(last.removeprefix(RESULT)) if last.startswith(RESULT) else None
+        return value if isinstance(value, dict) else None
+    return None
+
+
+def _unpack(bundle: Path, job: Job, witness: dict[str, Any]) -> list[str]:
+    """Verify a bundle and write its runs into the root; return their names."""
+    refuse_invalid(verify_bundle(bundle))
+    scratch = job.folder / "unpacked"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    with open_bundle(bundle) as files:
+        files.write_to(scratch, lambda name: name.startswith("runs/"))
+    return _place_runs(scratch / "runs", job, witness)
+
+
+def _adopt(output: Path, job: Job, witness: dict[str, Any]) -> list[str]:
+    """Move run folders that a killed session left into the root; return their names."""
+    return _place_runs(output / "runs", job, witness) if (output / "runs").is_dir() else []
+
+
+def _place_runs(runs: Path, job: Job, witness: dict[str, Any]) -> list[str]:
+    names = []
+    for run in sorted(path for path in runs.iterdir() if path.is_dir()):
+        # A session can only write the runs of its own job.
+        if run.name not in {job.run, f"{job.run}-smoke"}:
+            continue
+        if not (job.root / run.name).exists():
+            write_json(run / layout.SESSION, witness)
+            run.rename(job.root / run.name)
+        names.append(run.name)
+    return names
+
+
+def say(line: str) -> None:
+    """Print a line into the output of the job."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def main(folder: Path) -> int:
+    """Run the job in a folder; print problems and return their exit code."""
+    job = read_job(folder)
+    assert job is not None, "the worker started this process for a job"
+    try:
+        return run_job(job)
+    except ProblemError as error:
+        say(render_text(error.problems))
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
