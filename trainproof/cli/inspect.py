@@ -371,10 +371,10 @@ def _figures_text(comparison: Comparison) -> str:
 
 def _pair_text(pair: Pair) -> str:
     if pair.score is None:
-        head, lines = f"Scores of {pair.first} and {pair.second} cannot be compared:", iter(pair.refused)
+        lines = [f"Scores of {pair.first} and {pair.second} cannot be compared:", *pair.refused]
     else:
-        head, *lines = _score_lines(pair, pair.score)
-    return join_lines([head, *(f"  {line}" for line in lines)])
+        lines = [*_score_lines(pair, pair.score)]
+    return join_lines([lines[0], *(f"  {line}" for line in lines[1:])])
 
 
 def _score_lines(pair: Pair, score: ScoreDifference) -> Iterator[str]:
