@@ -21,11 +21,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from evidence.bundle.unpacked import refuse_invalid
-
 from evidence import layout
 from evidence.bundle.reading import open_bundle
-from evidence.bundle.verify import verify_bundle
+from evidence.bundle.verify import refuse_invalid, verify_bundle
 from evidence.hashes import sha256_file
 from evidence.layout import SESSION
 from evidence.writing import write_json

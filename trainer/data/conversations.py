@@ -398,7 +398,8 @@ class Conversation:
         start, end = self.find_start(place), template_facts(self._tokenizer).turn_end or ""
         stop = self.text.find(end, start) if end and is_last else -1
         if stop < 0:
-            _, _, after = self._render_changed(place, PROBE).partition(PROBE)
+            probe = PROBE * (self.text.count(PROBE) + 1)  # a turn may contain it
+            _, _, after = self._render_changed(place, probe).partition(probe)
             closing = after.lstrip() if end and after.lstrip().startswith(end) else after
             stop = len(self.text) - len(closing) if self.text.endswith(after) else start
         learned, expected = squeeze(self.text[:stop]), squeeze(content)

@@ -39,7 +39,8 @@ from trainer.replay.recorded import (
 )
 from trainer.replay.repetition import RecordedStates, Repetition, SegmentResult
 
-Say, Tell = Callable[[str], None], Callable[[dict[str, Any]], None]
+Say = Callable[[str], None]
+Tell = Callable[[dict[str, Any]], None]
 """Prints a line, and receives progress events as JSON values."""
 Result = Literal["identical", "within tolerance", "different"]
 

@@ -96,8 +96,7 @@ def test_tokens_equal_apply_chat_template(name: str, talk: str):
     if (name, talk) in REFUSED:
         assert REFUSED[name, talk] in refusal(row, tokenizer)
         return
-    found, has_probe = encoded(row, tokenizer), talk == "words of the probe"
-    every = found if has_probe else encoded(row, tokenizer, every_turn=True)
+    found, every = encoded(row, tokenizer), encoded(row, tokenizer, every_turn=True)
     theirs = tokenizer.apply_chat_template(row["messages"], tools=row.get("tools"), return_dict=False)
     assert list(found.token_ids) == list(every.token_ids) == theirs[: len(found.token_ids)]
     assert set(tokenizer.decode(theirs[len(found.token_ids) :])) <= set("\n</s>")  # nothing but what closes a text
@@ -105,7 +104,7 @@ def test_tokens_equal_apply_chat_template(name: str, talk: str):
     assert list(found.spans) == list(every.spans)[-1:]
     end = tokenizer.convert_tokens_to_ids(ENDS.get(name, "<|im_end|>"))
     answers = ["".join(turn["content"].split()) for turn in row["messages"] if turn["role"] == "assistant"]
-    for (first, last), stated in zip(every.spans, answers[-1:] if has_probe else answers, strict=True):
+    for (first, last), stated in zip(every.spans, answers, strict=True):
         assert found.token_ids[last - 1] == end
         assert end not in found.token_ids[first : last - 1]
         learned = "".join(tokenizer.decode(found.token_ids[first : last - 1]).split())
