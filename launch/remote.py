@@ -27,7 +27,7 @@ from evidence.bundle.verify import refuse_invalid, verify_bundle
 from evidence.hashes import sha256_file
 from evidence.layout import SESSION
 from evidence.writing import write_json
-from launch.jobs import CONFIG, STOPPED_BEFORE_RUN, Job, read_job, read_object, refuse_link, tail
+from launch.jobs import CONFIG, OUTPUT, STOPPED_BEFORE_RUN, Job, read_job, read_object, refuse_link, tail
 from launch.places import get_place
 from launch.places.place import Offer, RemotePlace, Request, Status, Unreachable
 from schemas.problems import ProblemError, problem_of
@@ -216,6 +216,22 @@ def describe_session(job: Job) -> str | None:
         left = seconds - (datetime.now(UTC) - datetime.fromisoformat(began)).total_seconds()
         text += f", about {max(left, 0) / 3600:.1f} h of the session left"
     return text
+
+
+def print_output(job: Job) -> int:
+    """Print the output of a job until it has ended, and return its exit code. Ctrl-C only stops printing."""
+    seen = 0
+    with suppress(KeyboardInterrupt):
+        while True:
+            current, path = read_job(job.folder), job.folder / OUTPUT
+            text = path.read_bytes()[seen:] if path.is_file() else b""
+            seen += len(text)
+            sys.stdout.write(text.decode("utf-8", "replace"))
+            sys.stdout.flush()
+            if current is None or current.has_ended:
+                return _FAILED if current is None or current.exit_code is None else current.exit_code
+            time.sleep(0.5)
+    return 0
 
 
 def read_result(path: Path) -> dict[str, Any] | None:

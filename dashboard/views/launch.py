@@ -79,9 +79,8 @@ def page() -> None:
         below = st.container()
     with facts:
         _draw_data(source.key, checked)
-    force = gate.may_operate() and _draw_start(
-        resolved, plan, is_valid=not any(one.severity == "error" for one in found)
-    )
+    can_start = all(one.severity != "error" for one in found)
+    force = gate.may_operate() and _draw_start(resolved, plan, is_valid=can_start)
     with below:
         _draw_command(resolved, force=force)
 
@@ -133,8 +132,7 @@ def _draw_start(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, *, 
         name = markup.safe(resolved.get("name", "run"))
         st.html(f'<p class="tp-step"><b>3</b>Start {name} {sign} <span class="tp-dim">{need}</span></p>')
         force = st.toggle("Start even if memory may run out", help="The run records that it was forced.")
-        places = list(PLACES)
-        place = st.selectbox("Where to run", places, index=places.index(LOCAL)) if len(places) > 1 else LOCAL
+        place = st.selectbox("Where to run", PLACES, index=[*PLACES].index(LOCAL))
         variants = _choose_variants(resolved)
         if st.button(
             "Start" if len(variants) == 1 else f"Start {len(variants)} runs",
@@ -308,10 +306,10 @@ def _draw_folded(root: Path, jobs: Sequence[Job], title: str, *, key: str) -> No
 def _draw_job(root: Path, job: Job, *, can_move: bool = False) -> None:
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
-            device = "" if job.device == ANY_DEVICE else f"on a {job.device.upper()} · "
-            device = device if job.place == LOCAL else f"at {job.place} · "
+            where = "" if job.device == ANY_DEVICE else f"on a {job.device.upper()} · "
+            where = where if job.place == LOCAL else f"at {job.place} · "
             how = f" · {reason.rstrip('.')}" if job.has_ended and (reason := progress.describe(job)) else ""
-            details = f"{device}queued {markup.when(job.created_at, reading.browser_timezone())}{markup.safe(how)}"
+            details = f"{where}queued {markup.when(job.created_at, reading.browser_timezone())}{markup.safe(how)}"
             st.html(
                 f'<div class="tp-sub">{markup.sign(JOBS, job.state)} <b>{markup.safe(job.run)}</b> '
                 f'<span class="tp-dim">{details}</span></div>'

@@ -16,7 +16,8 @@ import jax
 
 from evidence import layout
 from evidence.hashes import sha256_json
-from evidence.targets import Target
+from evidence.targets import Target, load_target
+from launch.places.place import Offer
 from schemas.catalog import VERSION
 from schemas.formats import size
 from schemas.problems import Problem, ProblemError, collect_problems, first_line, problem_of, worst_first
@@ -36,7 +37,7 @@ from trainer.planning.duration import HOUR, Band, PredictedStep, SessionPart, Wo
 from trainer.planning.formula import plain_bytes
 from trainer.planning.memory import Estimator, ProgramMemory
 from trainer.planning.out_of_memory import parse
-from trainer.planning.subject import Subject, devices_used, read_subject, summarize_data
+from trainer.planning.subject import Subject, devices_used, read_subject, resolve_shape, summarize_data
 from trainer.recorder.recorder import FAILED, Recorder, is_out_of_memory, now
 from trainer.runtime import Devices
 
@@ -282,6 +283,32 @@ def refuse_what_does_not_fit(plan: dict[str, Any], *, model: str) -> None:
     """Raise a ProblemError with exit code 3 for a run that does not fit and is not forced."""
     if plan["verdict"] == "does_not_fit" and not plan["forced"]:
         raise ProblemError([does_not_fit(plan, model=model)], exit_code=runtime.REFUSED)
+
+
+def describe_offer(config: Config, offer: Offer, *, force: bool) -> list[tuple[str, str]]:
+    """Return what a run takes on the machine of an offer, as names and texts.
+
+    Raises:
+        ProblemError: It does not fit, or takes more hours than are left, and is not forced (exit code 3).
+    """
+    target = load_target(offer.target)
+    plan = plan_config(resolve_shape(config, target), target, PlanOptions())
+    refuse_what_does_not_fit({**plan, "forced": force}, model=config.model.name)
+    low, high = ((plan["time"] or {}).get("hours", {}).get(end) for end in ("low", "high"))
+    hours = "not known" if low is None else f"{low:.2g} to {high:.2g} h in sessions of {offer.session_hours:g} h"
+    if low is not None and offer.left_hours is not None and low > offer.left_hours and not force:
+        what = f"The run takes at least {low:.2g} h, and {offer.left_hours:g} h are left."
+        fix = "Lower limits.steps, wait for the next week, or start it with --force and continue it next week."
+        raise ProblemError([problem_of("TP771", file="--to", what=what, next=fix)], exit_code=runtime.REFUSED)
+    left = "not known" if offer.left_hours is None else f"{offer.left_hours:g} h left until {offer.refreshes_at[:10]}"
+    return [
+        ("machine", target.title),
+        ("memory", in_words(plan)),
+        ("time", hours),
+        ("account", offer.account),
+        ("quota", left),
+        ("uploads", ", ".join(["the wheel of trainproof", "config.yaml", *offer.files])),
+    ]
 
 
 def record_plan(recorder: Recorder, plan: dict[str, Any], session: SessionLimit | None, *, steps: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,8 +16,6 @@ from trainproof.output import align
 
 if TYPE_CHECKING:
     from launch.jobs import Job
-    from launch.places.place import Offer
-    from trainer.config.tree import Config
 
 queue = typer.Typer(no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
@@ -150,8 +147,10 @@ def push(
     from launch.places import PLACES, get_place
     from launch.places.place import RemotePlace, Request
     from launch.queue import start
+    from launch.remote import print_output
     from trainer.config.load import load_config
     from trainer.config.tree import to_document
+    from trainer.planning.plan import describe_offer
 
     place = get_place(to)
     if not isinstance(place, RemotePlace):
@@ -161,58 +160,12 @@ def push(
     loaded = load_config(config, overlay=smoke_config, flags=mode, settings=settings or ())
     document = to_document(loaded)
     offer = place.offer(Request(run=loaded.name, config=document, working_folder=Path.cwd()))
-    _print_cost(loaded, offer, force=force)
+    rows = describe_offer(loaded, offer, force=force)
+    sys.stdout.write(join_lines(f"{name:<8} {text}" for name, text in rows))
     if not yes:
         typer.confirm(f"Send it to {to}?", abort=True)
     job = start(root, document, force=force, place=to)
     _print_queued(job)
     if not detach:
-        raise typer.Exit(_watch(job))
-
-
-def _print_cost(config: Config, offer: Offer, *, force: bool) -> None:
-    """Print memory and hours of a run on the machine of an offer.
-
-    Raises:
-        ProblemError: It does not fit, or takes more hours than are left (exit code 3).
-    """
-    from evidence.targets import load_target
-    from schemas.problems import ProblemError, problem_of
-    from trainer.planning.plan import PlanOptions, in_words, plan_config, refuse_what_does_not_fit
-    from trainer.planning.subject import resolve_shape
-
-    target = load_target(offer.target)
-    plan = plan_config(resolve_shape(config, target), target, PlanOptions())
-    refuse_what_does_not_fit({**plan, "forced": force}, model=config.model.name)
-    low, high = ((plan["time"] or {}).get("hours", {}).get(end) for end in ("low", "high"))
-    hours = "not known" if low is None else f"{low:.2g} to {high:.2g} h in sessions of {offer.session_hours:g} h"
-    left = "" if offer.left_hours is None else f"{offer.left_hours:g} h left until {offer.refreshes_at[:10]}"
-    rows = [("machine", target.title), ("memory", in_words(plan)), ("time", hours), ("account", offer.account)]
-    rows += [("quota", left)] if left else []
-    rows += [("uploads", ", ".join(["the wheel of trainproof", "config.yaml", *offer.files]))]
-    sys.stdout.write(join_lines(f"{name:<8} {text}" for name, text in rows))
-    if low is not None and offer.left_hours is not None and low > offer.left_hours and not force:
-        what = f"The run takes at least {low:.2g} h, and {offer.left_hours:g} h are left."
-        fix = "Lower limits.steps, wait for the next week, or start it with --force and continue it next week."
-        raise ProblemError([problem_of("TP771", file="--to", what=what, next=fix)], exit_code=3)
-
-
-def _watch(job: Job) -> int:
-    """Print the output of a job until it has ended, and return its exit code. Ctrl-C only stops watching."""
-    from launch.jobs import OUTPUT, read_job
-
-    seen = 0
-    sys.stdout.write("Ctrl-C stops watching; the job goes on. `trainproof queue list` shows it.\n")
-    try:
-        while True:
-            current = read_job(job.folder)
-            if (path := job.folder / OUTPUT).is_file():
-                text = path.read_bytes()[seen:]
-                seen += len(text)
-                sys.stdout.write(text.decode("utf-8", "replace"))
-                sys.stdout.flush()
-            if current is None or current.has_ended:
-                return 1 if current is None or current.exit_code is None else current.exit_code
-            time.sleep(0.5)
-    except KeyboardInterrupt:
-        return 0
+        sys.stdout.write("Ctrl-C stops watching; the job goes on. `trainproof queue list` shows it.\n")
+        raise typer.Exit(print_output(job))
