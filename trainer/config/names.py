@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from importlib.resources import files
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -114,8 +113,13 @@ def describe_other_format(path: Path) -> tuple[str, str] | None:
 
 def folders_below(path: Path) -> list[Path]:
     """Return the model folders in a folder, at most four levels down, as in a hub cache or a Kaggle mount."""
-    levels = (path.glob("/".join(["*"] * depth) + "/config.json") for depth in range(1, 5))
-    found = [file.parent for level in levels for file in sorted(islice(level, 200)) if file.is_file()]
+    level, found = [path], list[Path]()
+    for _ in range(4):
+        below: list[Path] = []
+        for folder in level[:200]:
+            with suppress(OSError):
+                below += sorted(child for child in folder.iterdir() if child.is_dir())
+        level, found = below, found + [folder for folder in below if (folder / "config.json").is_file()]
     current = path / "refs" / "main"  # in a hub cache: the snapshot that the name refers to
     commit = current.read_text(encoding="utf-8").strip() if current.is_file() else None
     return [folder for folder in found if folder.name == commit] or found
