@@ -103,7 +103,7 @@ class Data:
 
     def effective(self) -> dict[str, dict[str, Any]]:
         """Return the settings that follow from the rows, by group of the configuration."""
-        data = {} if self.form.conversation else {"template": self.form.template}
+        data: dict[str, Any] = {} if self.form.conversation else {"template": self.form.template}
         data |= {} if self.config.data.system_prompt is None else {"system_prompt": self.form.system}
         evaluation = {"answer": self.scoring.answer, "compare": self.scoring.compare}
         return ({"data": data} if data else {}) | {"evaluation": evaluation}

@@ -207,7 +207,7 @@ class SegmentResult:
 
     def document(self) -> dict[str, Any]:
         """Return the entry of a receipt's group `segments`."""
-        document = {**self.segment.document(), "verdict": self.verdict}
+        document: dict[str, Any] = {**self.segment.document(), "verdict": self.verdict}
         document |= {} if self.verdict == "not tried" else {"seconds": round(self.seconds, 3)}
         return document | ({"difference": self.difference} if self.difference else {})
 

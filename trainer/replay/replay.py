@@ -39,8 +39,10 @@ from trainer.replay.recorded import (
 )
 from trainer.replay.repetition import RecordedStates, Repetition, SegmentResult
 
-Say, Tell = Callable[[str], None], Callable[[dict[str, Any]], None]
-"""Prints a line, and receives progress events as JSON values."""
+Say = Callable[[str], None]
+"""Prints a line."""
+Tell = Callable[[dict[str, Any]], None]
+"""Receives progress events as JSON values."""
 Result = Literal["identical", "within tolerance", "different"]
 
 
