@@ -318,13 +318,12 @@ def describe_failure(error: BaseException, *, file: str) -> Failure:
         return Failure("problem", error.problems, error.exit_code)
     if isinstance(error, OSError):
         kind, what = "not_written", f"The run folder could not be written: {error.strerror}."
-        fix: str | None = (
-            "Check the folder and the disk. Then start the run again, with --resume if a checkpoint was saved."
-        )
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        then = "Check the folder and the disk. Then start the run again, with --resume if a checkpoint was saved."
+        if is_full := error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             needed = f": {error.strerror}" if error.strerror != os.strerror(error.errno) else ""
-            kind, what, fix = "disk_full", f"The disk is full{needed}; the run cannot be recorded any further.", None
-        return Failure(kind, [problem_of("TP722", file=str(error.filename or file), what=what, next=fix)])
+            kind, what = "disk_full", f"The disk is full{needed}; the run cannot be recorded any further."
+        file = str(error.filename or file)
+        return Failure(kind, [problem_of("TP722", file=file, what=what, next=None if is_full else then)])
     if is_out_of_memory(error):
         then = f"`trainproof plan --explain-oom {file}` says what filled it and what to change."
         return Failure("out_of_memory", [_out_of_memory(error, file, then)], details={"traceback": str(error)})

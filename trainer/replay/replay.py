@@ -40,8 +40,9 @@ from trainer.replay.recorded import (
 from trainer.replay.repetition import RecordedStates, Repetition, SegmentResult
 
 Say = Callable[[str], None]
+"""Prints a line."""
 Tell = Callable[[dict[str, Any]], None]
-"""Prints a line, and receives progress events as JSON values."""
+"""Receives progress events as JSON values."""
 Result = Literal["identical", "within tolerance", "different"]
 
 
