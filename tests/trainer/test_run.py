@@ -88,6 +88,7 @@ def test_the_predecessors_smoke_command_works(tmp_path):
 @pytest.mark.parametrize(("resumed", "donate"), [(False, True), (True, True), (True, False), (False, False)])
 def test_at_most_two_states_exist_at_a_time(donate, resumed, config, train, finished, monkeypatch):
     """As the plan counts them: with donation one, without it the old one and the new one."""
+    parent = finished(config) if resumed else None
     first: list[weakref.ref] = []
     left: list[int] = []
 
@@ -102,8 +103,8 @@ def test_at_most_two_states_exist_at_a_time(donate, resumed, config, train, fini
     monkeypatch.setattr("trainer.run.record_program", watched)
     monkeypatch.setattr(Recorder, "metric", count)
     monkeypatch.setattr(Recorder, "record_result", lambda *_, **__: None)
-    parent = finished(config) if resumed else None
-    train(with_settings(config, memory={"donate": donate}, limits={"steps": 4}), "new", resume=parent)
+    keeping = with_settings(config, memory={"donate": donate}, limits={"steps": 4})
+    train(keeping, "new", resume=parent, errors={"TP505", "TP506"})
     assert len(first) > 10
     assert left[1:] == [0] * len(left[1:])
 
