@@ -6,6 +6,7 @@ writes the outcome into it however the run ends.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from trainer.config.tree import Config
 from trainer.data.batches import global_batch_size
 from trainer.data.conversations import rendered_at
 from trainer.evaluation.answers import Sampler
-from trainer.evaluation.evaluate import Evaluator, ModelAnswers, build_held_out
+from trainer.evaluation.evaluate import Evaluator, ModelAnswers, build_held_out, evaluate_run
 from trainer.inputs import read_inputs
 from trainer.loop.chain import StateWriter, describe_saved_artifacts, save_trained_params, steps_to_keep
 from trainer.loop.checkpoints import Checkpoints, check_disk_space, restore, restored_state
@@ -52,8 +53,19 @@ from trainer.recorder.recorder import (
     stamp_start,
 )
 from trainer.recorder.sensors import DataWait, MemoryWatch, observe
-from trainer.resume import read_manifest, read_parent, record_parent, refuse_other_rows
-from trainer.runtime import Devices, choose_devices, init_runtime, target_from
+from trainer.resume import (
+    AUTO,
+    UNFIT,
+    awaits_evaluation,
+    find_runs,
+    free_folder,
+    own_folder,
+    read_manifest,
+    read_parent,
+    record_parent,
+    refuse_other_rows,
+)
+from trainer.runtime import Devices, choose_devices, init_runtime, target_from, use_compilation_cache
 
 EXIT_CODES = {"succeeded": 0, "failed": FAILED, "interrupted": INTERRUPTED}
 
@@ -276,3 +288,56 @@ def evaluate(
         message = f"{because}. To complete the evaluation: trainproof train --resume {recorder.folder}"
         recorder.log("warning", "evaluation_left", message)
     return replace(outcome, status="interrupted", because=because)
+
+
+def run_or_resume(request: RunRequest, watch: Watch) -> int:
+    """Train, continue a run, or with `--resume auto` continue the newest run that can be, and return the exit code.
+
+    Raises:
+        ProblemError: See `run` and `evaluate_run`. Runs that `--resume auto` cannot continue are skipped
+            with a message.
+    """
+    if request.session is not None:
+        for line in use_compilation_cache(request.folder.parent / layout.PROGRAMS):
+            watch.say(line)
+    for candidate in resume_candidates(request, watch):
+        try:
+            return _continue(candidate, watch)
+        except ProblemError as error:
+            if request.resume != Path(AUTO) or not {problem.code for problem in error.problems} <= UNFIT:
+                raise
+            for problem in error.problems:
+                watch.say(f"not continued: {candidate.resume}: {problem.code}: {render_sentence(problem)}")
+    raise AssertionError  # the last candidate starts a new run
+
+
+def resume_candidates(request: RunRequest, watch: Watch) -> Iterator[RunRequest]:
+    """Yield the request, or with `--resume auto` one for each run that may be continued, and then for a new run."""
+    if request.resume != Path(AUTO):
+        yield request
+        return
+    request = replace(request, folder=free_folder(request.folder), resume=None)
+    folders, skipped = find_runs(request.config, request.folder.parent)
+    for line in skipped:
+        watch.say(line)
+    for folder in folders:
+        watch.say(f"--resume auto: continues {folder}")
+        yield replace(request, resume=folder)
+    watch.say("--resume auto: no run can be continued; starting at step 0")
+    yield request
+
+
+def _continue(request: RunRequest, watch: Watch) -> int:
+    """Carry out a request. A run that lacks only its evaluation is evaluated instead."""
+    if request.resume is None or not awaits_evaluation(request.resume, request.config):
+        return run(request, watch)
+    folder = own_folder(request.resume, request.folder)
+    watch.say(f"all {request.config.limits.steps:,} steps of {folder} are done; evaluating it")
+    try:
+        evaluate_run(folder, None, watch, session=request.session)
+    except ProblemError as error:
+        if "TP053" not in {problem.code for problem in error.problems}:
+            raise
+        return run(request, watch)  # trains the last steps again, from the newest complete checkpoint
+    watch.say(f"run folder: {folder}")
+    return 0

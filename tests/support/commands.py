@@ -28,6 +28,6 @@ def train_request(**options: Any) -> RunRequest:
     """Return what `trainproof train` would carry out with these options."""
     requests: list[RunRequest] = []
     with pytest.MonkeyPatch.context() as patch, suppress(typer.Exit):
-        patch.setattr(train, "run_or_resume", lambda request, watch: requests.append(request) or 0)
+        patch.setattr("trainer.run.run_or_resume", lambda request, watch: requests.append(request) or 0)
         train.train(**options)
     return requests[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
@@ -15,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evidence.extras import need
-from evidence.layout import CONFIG, EXPORT, PROGRAMS, new_run_id
+from evidence.layout import CONFIG, EXPORT, new_run_id
 from evidence.writing import as_json_text
 from schemas.formats import join_words, quantity, short_count, size
 from schemas.problems import ProblemError, problem_of
-from schemas.render import render_json, render_sentence, render_text
+from schemas.render import render_json, render_text
 from trainproof.cli.options import RUNS, AsJson, Force, Root, Settings, SmokeConfig, using_trainer
 from trainproof.output import print_event
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from trainer.convert import Conversion
     from trainer.first_config import WrittenConfig
     from trainer.play import ChatModel, Question
-    from trainer.recorder.progress import Watch
     from trainer.run import RunRequest
 
 CONFIGS = Path(__file__).parents[2] / "trainer" / "configs"
@@ -188,7 +186,7 @@ def train(
         from trainer.loop.session import session_limit
         from trainer.planning.subject import resolve_shape_here
         from trainer.recorder.progress import Watch
-        from trainer.run import RunRequest
+        from trainer.run import RunRequest, run_or_resume
         from trainer.runtime import init_runtime
 
         if config is None and resume in (None, AUTO):
@@ -229,72 +227,10 @@ def train(
     raise typer.Exit(code)
 
 
-def run_or_resume(request: RunRequest, watch: Watch) -> int:
-    """Train, continue a run, or with `--resume auto` continue the newest run that can be, and return the exit code.
-
-    Raises:
-        ProblemError: See `trainer.run.run` and `evaluate_run`. Runs that `--resume auto` cannot continue are skipped
-            with a message.
-    """
-    from trainer.resume import UNFIT
-    from trainer.runtime import use_compilation_cache
-
-    if request.session is not None:
-        for line in use_compilation_cache(request.folder.parent / PROGRAMS):
-            watch.say(line)
-    for candidate in resume_candidates(request, watch):
-        try:
-            return _continue(candidate, watch)
-        except ProblemError as error:
-            if request.resume != AUTO or not {problem.code for problem in error.problems} <= UNFIT:
-                raise
-            for problem in error.problems:
-                watch.say(f"not continued: {candidate.resume}: {problem.code}: {render_sentence(problem)}")
-    raise AssertionError  # the last candidate starts a new run
-
-
-def resume_candidates(request: RunRequest, watch: Watch) -> Iterator[RunRequest]:
-    """Yield the request, or with `--resume auto` one for each run that may be continued, and then for a new run."""
-    from trainer.resume import find_runs, free_folder
-
-    if request.resume != AUTO:
-        yield request
-        return
-    request = replace(request, folder=free_folder(request.folder), resume=None)
-    folders, skipped = find_runs(request.config, request.folder.parent)
-    for line in skipped:
-        watch.say(line)
-    for folder in folders:
-        watch.say(f"--resume auto: continues {folder}")
-        yield replace(request, resume=folder)
-    watch.say("--resume auto: no run can be continued; starting at step 0")
-    yield request
-
-
-def _continue(request: RunRequest, watch: Watch) -> int:
-    """Carry out a request. A run that lacks only its evaluation is evaluated instead."""
-    from trainer.evaluation.evaluate import evaluate_run
-    from trainer.resume import awaits_evaluation, own_folder
-    from trainer.run import run
-
-    if request.resume is None or not awaits_evaluation(request.resume, request.config):
-        return run(request, watch)
-    folder = own_folder(request.resume, request.folder)
-    watch.say(f"all {request.config.limits.steps:,} steps of {folder} are done; evaluating it")
-    try:
-        evaluate_run(folder, None, watch, session=request.session)
-    except ProblemError as error:
-        if "TP053" not in {problem.code for problem in error.problems}:
-            raise
-        return run(request, watch)  # trains the last steps again, from the newest complete checkpoint
-    watch.say(f"run folder: {folder}")
-    return 0
-
-
 def _check_inputs(request: RunRequest, *, as_json: bool) -> int:
     """Read everything that a run reads, print the result, and return the exit code."""
     from trainer.recorder.progress import Watch
-    from trainer.run import check
+    from trainer.run import check, resume_candidates
 
     code = 0
     try:

@@ -16,7 +16,7 @@ from evidence.index import index
 from evidence.lock import RunLock
 from trainer.loop.session import StopRequest
 from trainer.recorder.progress import Watch
-from trainproof.cli.train import run_or_resume
+from trainer.run import run_or_resume
 
 TINY = """\
 name: tiny
