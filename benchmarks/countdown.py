@@ -37,7 +37,7 @@ START_ROWS = 1200 * 128
 TASKS = 150 * 32
 """Tasks of `countdown-v2`: the steps of the demo times its prompts per step."""
 HELD_OUT, EVAL_ITEMS = 600, 300
-"""Number of held-out items in `grpo_learning.py`, and in `eval_countdown_v2`, which has the first of them."""
+"""Number of held-out items in `grpo_learning.py`, and of the first of them in `eval_countdown_v2`."""
 DATASET, EVAL_SET = "countdown-v2", "eval_countdown_v2"
 
 _Part = tuple[Fraction, str, int]

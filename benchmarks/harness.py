@@ -44,7 +44,7 @@ def run_script(main: Callable[[], int | None], **parts: Callable[..., Any]) -> N
 
 
 def part(*arguments: str, packages: Sequence[str] = ()) -> list[str]:
-    """Return the command for a part of this script, in an environment of these packages if any are given.
+    """Return the command for a part of this script, with `packages` in an environment of their own.
 
     uv makes the environment and keeps it; `UV_FIND_LINKS` names a folder with further wheels, such as torch for CPUs.
     """

@@ -90,7 +90,7 @@ class Terminal:
         self._variables = os.environ | folders | {"JAX_PLATFORMS": "cpu"}
 
     def run(self, phase: str, folder: Path, *arguments: str) -> str:
-        """Run a command in a folder and return what it prints; raise SystemExit if it fails."""
+        """Run a command in a folder and return its output; raise SystemExit if it fails."""
         before, command = harness.child_seconds(), harness.trainproof(*arguments)
         done = subprocess.run(command, cwd=folder, env=self._variables, capture_output=True, text=True, check=False)
         seconds = round(harness.child_seconds() - before, 1)

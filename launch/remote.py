@@ -46,14 +46,14 @@ Value = TypeVar("Value")
 
 @dataclass
 class Session:
-    """What is known of a job at a remote place; saved after each change."""
+    """State of a job at a remote place; saved after each change."""
 
     folder: Path
     fields: dict[str, Any]
 
     @classmethod
-    def read(cls, folder: Path) -> Session:
-        """Read the session of a job folder."""
+    def load(cls, folder: Path) -> Session:
+        """Load the session of a job folder."""
         return cls(folder, read_object(folder / SESSION) or {})
 
     def update(self, **fields: Any) -> None:
@@ -68,8 +68,8 @@ class Session:
         return get_str(self.fields, "reference")
 
 
-def request_of(job: Job) -> Request:
-    """Return what a job asks of its place.
+def read_request(job: Job) -> Request:
+    """Build the request of a job.
 
     Raises:
         ProblemError: The session that it continues is not known (exit code 2).
@@ -88,7 +88,7 @@ def run_job(job: Job) -> int:
     """Take a job to its place, wait for it, bring its run back, and return the exit code of the run."""
     place = get_place(job.place)
     assert isinstance(place, RemotePlace), "only remote places start this process"
-    session = Session.read(job.folder)
+    session = Session.load(job.folder)
     try:
         reference = session.reference or _submit(job, place, session)
         say(f"{job.run} is at {place.address(reference)}")
@@ -107,7 +107,7 @@ def _submit(job: Job, place: RemotePlace, session: Session) -> str:
     """Prepare and send a job, unless an earlier process did, and return the reference of its session."""
     upload = job.folder / "upload"
     if session.fields.get("state") != "sending":
-        request = request_of(job)
+        request = read_request(job)
         offer = _repeat(lambda: place.offer(request))
         shutil.rmtree(upload, ignore_errors=True)
         upload.mkdir()
@@ -171,7 +171,7 @@ def _repeat(call: Callable[[], Value], *, limit: int | None = None) -> Value:
 
 
 def _bring_back(job: Job, place: RemotePlace, reference: str, status: Status) -> int:
-    """Download the output of a session and make run folders of it."""
+    """Download the output of a session, and unpack its runs into the root."""
     output = job.folder / "fetched"
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir()

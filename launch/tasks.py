@@ -254,7 +254,7 @@ def main(folder: Path, working_folder: Path, limit_seconds: float, watch_seconds
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder at once for its readers, to whom a half empty one would be a task that failed."""
+    """Hide a folder, then delete it. A half empty one would look like a failed task."""
     hidden = folder.rename(folder.with_name(f".{folder.name}"))
     shutil.rmtree(hidden, ignore_errors=True)
 

@@ -59,7 +59,7 @@ _STATES: Mapping[str, Any] = {
 _FIXES = {
     r"Unauthori[sz]ed|\b401\b|not authenticated|kaggle auth login": "Log in again: `kaggle auth login`.",
     r"terms|consent|must accept": "Accept the terms on the page of the model or competition, then push again.",
-    r"phone": "Verify your phone number on kaggle.com/settings; without it there are no accelerators.",
+    r"phone": "Verify your phone number on kaggle.com/settings; without it, Kaggle gives no accelerators.",
     r"already in use": "Choose another name for the run: `--set name=...`.",
     r"session count|concurrent": "Wait until another session of yours has ended: `kaggle kernels list --mine`.",
     r"quota|too large|exceeds|storage": "Delete old datasets and outputs, or make the upload smaller.",
@@ -97,7 +97,7 @@ class Kaggle(RemotePlace):
         left = _hours(quota.get("remaining"))
         machine = load_target(self.target)
         hours = (machine.session_seconds or 0) / 3600
-        files = _files_of(request)
+        files = _find_files(request)
         problems = [problem for name, path in files.items() for problem in _scan(path, name)]
         for pattern, line, shown in find_secrets(BytesIO(write_yaml(dict(request.config)).encode())):
             what = f"Line {line} holds {pattern.kind}: {shown}."
@@ -119,11 +119,11 @@ class Kaggle(RemotePlace):
 
     def prepare(self, request: Request, folder: Path) -> None:
         """Write `dataset/` and `kernel/`, each with the metadata that `kaggle` reads."""
-        account, slug = _account(), slug_of(request.run)
+        account, slug = _account(), make_slug(request.run)
         dataset, kernel = folder / "dataset", folder / "kernel"
         for each in (dataset, kernel):
             each.mkdir()
-        files = _files_of(request)
+        files = _find_files(request)
         names = {str(path): name for name, path in files.items()}
         write_text(dataset / "config.yaml", write_yaml(_renamed(request, names)))
         for name, path in files.items():
@@ -212,7 +212,7 @@ class Kaggle(RemotePlace):
                 return
 
     def cancel(self, reference: str) -> None:
-        """Delete the kernel, which is how the command ends a session; what it had written is lost."""
+        """Delete the kernel with its output. The command has no other way to end a session."""
         _kaggle("kernels", "delete", checked(reference).rpartition("/")[0], "--yes")
 
     def address(self, reference: str) -> str:
@@ -242,14 +242,14 @@ PLACES = {
 }
 
 
-def slug_of(run: str) -> str:
+def make_slug(run: str) -> str:
     """Return the name of a run's kernel and dataset: at most 50 characters, with the time and suffix of the run."""
     text = re.sub("[^a-z0-9]+", "-", f"trainproof-{run}".lower()).strip("-")
     return text if len(text) <= 50 else f"{text[:29].strip('-')}-{text[-20:].strip('-')}"
 
 
 def checked(reference: str) -> str:
-    """Return a reference after checking its form, because files of a runs folder may come from somebody else."""
+    """Return a reference after checking its form. A runs folder may come from an untrusted source."""
     if not _REFERENCE.fullmatch(reference):
         what = f"{reference!r} is not a version of a Kaggle kernel."
         raise ProblemError([problem_of("TP773", file="session.json", what=what)], exit_code=2)
@@ -266,7 +266,7 @@ def _find_command() -> str:
 
 
 def _kaggle(*arguments: str) -> str:
-    """Run the command and return what it prints.
+    """Run the command and return its output.
 
     Raises:
         Unreachable: The network or Kaggle does not answer.
@@ -346,7 +346,7 @@ def _create_dataset(name: str, folder: Path) -> None:
 
 
 def _dataset_status(name: str) -> str | None:
-    """Return the status of a dataset, or None if there is none."""
+    """Return the status of a dataset, or None if it does not exist."""
     try:
         return _kaggle("datasets", "status", name).split()[-1]
     except ProblemError as error:
@@ -355,7 +355,7 @@ def _dataset_status(name: str) -> str | None:
         raise
 
 
-def _files_of(request: Request) -> dict[str, Path]:
+def _find_files(request: Request) -> dict[str, Path]:
     """Return the files and folders that a configuration names, by their names in the dataset."""
     found: dict[str, Path] = {}
     for text in _texts(request.config):
@@ -369,7 +369,7 @@ def _files_of(request: Request) -> dict[str, Path]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in a configuration, except names that only happen to be those of files."""
+    """Yield every text in a configuration that can be a path."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             yield from () if key in {"name", "mode", "kind"} and not isinstance(each, Mapping) else _texts(each)

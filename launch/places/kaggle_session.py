@@ -1,8 +1,8 @@
 """A session on Kaggle: check the device, train, and leave `bundle.zip`.
 
-`trainproof push --to kaggle-tpu` sends this file as a script kernel, beside a dataset with `request.json`, the wheel of
-trainproof, `config.yaml` and the files that it names. It uses the standard library alone until the wheel is installed.
-The last line that it prints is `trainproof session: ` with a JSON object.
+`trainproof push --to kaggle-tpu` sends this file as a script kernel. A dataset has `request.json`, the wheel of
+trainproof, `config.yaml` and the files that it names. Until the wheel is installed, only the standard library is used.
+The last line of the output is `trainproof session: ` with a JSON object.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ RESUMABLE = 5
 SEES = "import jax; print(jax.default_backend(), jax.device_count(), jax.devices()[0].device_kind, sep='|')"
 
 
-def end(code: int, what: str, **facts: object) -> NoReturn:
+def finish(code: int, what: str, **facts: object) -> NoReturn:
     """Print how the session ended, and exit. A run that can be continued is a success for Kaggle."""
     print("trainproof session: " + json.dumps({"exit_code": code, "what": what, **facts}), flush=True)
     sys.exit(0 if code == RESUMABLE else code)
@@ -49,7 +49,7 @@ def refuse_other_devices(asked: dict[str, Any], given: list[str]) -> None:
         return
     found = ", ".join(f"{given.count(kind)} x {kind}" for kind in dict.fromkeys(given)) or "no accelerator"
     what = f"Kaggle gave {found}; requested were {asked['count']} x {asked['kinds'][0]}. Nothing was trained."
-    end(WRONG_DEVICE, what, received=given)
+    finish(WRONG_DEVICE, what, received=given)
 
 
 def trainproof(*arguments: object, folder: Path = WORKING, allowed: tuple[int, ...] = (0,)) -> int:
@@ -59,7 +59,7 @@ def trainproof(*arguments: object, folder: Path = WORKING, allowed: tuple[int, .
         [sys.executable, "-m", "trainproof", *map(str, arguments)], check=False, cwd=folder
     ).returncode
     if code not in allowed:
-        end(code, f"trainproof {arguments[0]} ended with exit code {code}; the lines above say why.")
+        finish(code, f"trainproof {arguments[0]} ended with exit code {code}; the lines above say why.")
     return code
 
 
@@ -73,7 +73,7 @@ def install(asked: dict[str, Any], wheel: Path) -> None:
     found = subprocess.run([sys.executable, "-c", SEES], capture_output=True, text=True, check=True).stdout
     backend, count, kind = found.strip().splitlines()[-1].split("|")
     if (backend, int(count)) != (asked["device"], asked["count"]):
-        end(WRONG_DEVICE, f"JAX finds {count} x {kind} ({backend}), not the {asked['count']} that are there.")
+        finish(WRONG_DEVICE, f"JAX finds {count} x {kind} ({backend}), not the {asked['count']} that are there.")
 
 
 def input_folder(dataset: Path) -> Path:
@@ -91,7 +91,7 @@ def input_folder(dataset: Path) -> Path:
 
 
 def attached_weights(dataset: Path) -> list[str]:
-    """Return the setting for a model that is attached beside the dataset, if any."""
+    """Return the `--set` option for an attached model, or an empty list."""
     found = [path.parent for path in sorted(INPUT.glob("**/*.safetensors")) if (path.parent / "config.json").exists()]
     beside = [path for path in found if dataset not in path.parents and path != dataset and "runs" not in path.parts]
     return ["--set", f"model.name={beside[0]}"] if beside else []
@@ -102,7 +102,7 @@ def main() -> None:
     os.environ["TRAINPROOF_SESSION_STARTED"] = str(time.time())  # the hours of --session count from here
     requests = sorted(INPUT.glob("**/request.json"))
     if not requests:
-        end(NO_INPUT, f"There is no request.json below {INPUT}: the dataset is not attached.")
+        finish(NO_INPUT, f"{INPUT} has no request.json: the dataset is not attached.")
     dataset = requests[0].parent
     asked = json.loads(requests[0].read_text("utf-8"))
     given = given_devices()
@@ -124,7 +124,7 @@ def main() -> None:
     with bundle.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     what = "The session is over before the run is; the next one continues it." if code else "Trained and packed."
-    end(code, what, bundle_sha256=sha256, received=given)
+    finish(code, what, bundle_sha256=sha256, received=given)
 
 
 if __name__ == "__main__":

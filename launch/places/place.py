@@ -20,7 +20,7 @@ class Unreachable(Exception):  # noqa: N818 - a state of the network, not an err
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a place is asked to run.
+    """Run to start at a place.
 
     Attributes:
         run: Name of the run.
@@ -37,7 +37,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """What a place has for a request.
+    """Machine, quota and uploads of a request.
 
     Attributes:
         account: Account that is used.
@@ -58,7 +58,7 @@ class Offer:
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """State of a session; `message` is what the place says of a failure."""
+    """State of a session, and the reason of a failure."""
 
     state: State
     message: str = ""

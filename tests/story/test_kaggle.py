@@ -25,7 +25,7 @@ from evidence.bundle.build import build_bundle
 from evidence.layout import SESSION
 from launch import queue
 from launch.jobs import Job, jobs, read_status
-from launch.places.kaggle import PLACES, build_wheel, slug_of
+from launch.places.kaggle import PLACES, build_wheel, make_slug
 from launch.places.place import Request
 from schemas.problems import ProblemError
 
@@ -155,7 +155,7 @@ def test_a_run_is_pushed_watched_fetched_verified_and_compared(kaggle, root, tmp
     assert (full["mode"], full["status"], smoke["mode"]) == ("full", "succeeded", "smoke")
     assert full["command"][-6:-3] == ["--session", "kaggle-gpu", "--resume"]
     witness = json.loads((root / job.run / SESSION).read_text())
-    assert (witness["reference"], witness["is_in_log"]) == (f"{USER}/{slug_of(job.run)}/1", True)
+    assert (witness["reference"], witness["is_in_log"]) == (f"{USER}/{make_slug(job.run)}/1", True)
     assert "session.json" not in trainproof("check", root / job.run)
     assert "limits.steps" not in trainproof("compare", root / f"{job.run}-smoke", root / job.run)
     trainproof("package", root / job.run, "--output", tmp_path / "again.zip")
@@ -327,9 +327,9 @@ def test_the_next_session_continues_a_run(kaggle, root, tmp_path):
     run, after = queue.find_resumable(root, Path(first.run))
     again = ended(queue.resume(root, run, after=after))
     assert again.place == "kaggle-tpu"
-    [session] = kaggle.sessions[f"{USER}/{slug_of(again.run)}"]
-    assert session.request["kernelDataSources"] == [f"{USER}/{slug_of(first.run)}"]
-    assert "rows.jsonl" in session.datasets[f"{USER}/{slug_of(again.run)}"]
+    [session] = kaggle.sessions[f"{USER}/{make_slug(again.run)}"]
+    assert session.request["kernelDataSources"] == [f"{USER}/{make_slug(first.run)}"]
+    assert "rows.jsonl" in session.datasets[f"{USER}/{make_slug(again.run)}"]
 
 
 @pytest.mark.slow
