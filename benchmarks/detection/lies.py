@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 from leaves import Forger, Forgery
-from synthetic import merged, write_run
+from synthetic import write_run
+from synthetic_documents import merged
 from synthetic_rows import STARTED
 
 from evidence.hashes import Chain, sha256_json, sha256_lines

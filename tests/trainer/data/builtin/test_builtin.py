@@ -24,7 +24,7 @@ from trainer.config.tree import Config, ModelConfig
 from trainer.data.builtin import FOLDER, reasoning
 from trainer.data.builtin.reasoning import DIFFICULTIES, SHARES, STORIES, fresh_items, generate_rows, prompt_key
 from trainer.data.rows import read_dataset, read_eval_set
-from trainer.model import tokenizer
+from trainer.model.source import BUILTIN_TOKENIZER
 
 sys.path.append(BENCHMARKS := str(Path(__file__).parents[4] / "benchmarks"))
 import countdown
@@ -177,7 +177,7 @@ def test_a_task_of_a_foreign_file_keeps_its_task_and_answer(tmp_path):
     assert list(read_dataset(path).rows) == [row]
 
 
-TOKENIZER = PreTrainedTokenizerFast.from_pretrained(tokenizer.FOLDER)
+TOKENIZER = PreTrainedTokenizerFast.from_pretrained(BUILTIN_TOKENIZER)
 
 
 def tokens(text):
@@ -200,4 +200,4 @@ def test_training_the_tokenizer_again_gives_the_committed_bytes(tmp_path):
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
     for name in names:
-        assert (tmp_path / name).read_bytes() == (tokenizer.FOLDER / name).read_bytes()
+        assert (tmp_path / name).read_bytes() == (BUILTIN_TOKENIZER / name).read_bytes()
