@@ -42,7 +42,7 @@ trainproof train --config config.yaml
 # override two values; --set may be repeated
 trainproof train --config config.yaml --set optimizer.learning_rate=1e-4 --set limits.steps=300
 # run two steps on a CPU before spending hours
-trainproof train --config config.yaml --smoke_steps 2 --device cpu
+trainproof train --config config.yaml --smoke-steps 2 --device cpu
 ```
 
 `trainproof plan --config config.yaml` estimates memory and time. The Launch page of `trainproof dashboard` is a form

@@ -199,10 +199,15 @@ def peak_memory(manifest: Mapping[str, Any] | None) -> PeakMemory | None:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedMemory:
-    """Planned peak memory, with its relative error, or None if that is unknown."""
+    """Planned peak memory, its relative error if that is known, and the part of Python and libraries."""
 
     bytes: float
     error_fraction: float | None
+    process_bytes: float = 0
+
+    def as_text(self) -> str:
+        """Format the memory: `502.2 MiB, 450.0 MiB of it for the process`."""
+        return size(self.bytes) + (f", {size(self.process_bytes)} of it for the process" if self.process_bytes else "")
 
 
 def planned_memory(plan: Mapping[str, Any] | None, scope: MemoryScope) -> PlannedMemory | None:
@@ -215,4 +220,4 @@ def planned_memory(plan: Mapping[str, Any] | None, scope: MemoryScope) -> Planne
     process, devices = get_number(plan, "target", "process_bytes"), get_number(plan, "target", "devices")
     if process is None or devices is None:
         return None
-    return PlannedMemory(bytes=need * devices + process, error_fraction=PROCESS_ERROR)
+    return PlannedMemory(bytes=need * devices + process, error_fraction=PROCESS_ERROR, process_bytes=process)

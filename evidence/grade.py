@@ -76,12 +76,12 @@ class Grade:
 
     @property
     def words(self) -> str:
-        """The grade with its coverage: `verified (score: 100 of 100 answers; training: 20 of 20 steps)`."""
+        """The grade with its coverage: `verified (reproduced: 100 of 100 answers, 20 of 20 steps)`."""
         return f"{self.name} ({self.coverage})" if self.coverage else self.name
 
     def describe(self) -> str:
-        """Format the grade with its coverage and scope: `consistent, from the folder alone`."""
-        return f"{self.words}, {'from the folder alone' if self.scope == FOLDER else self.scope}"
+        """Format the grade with its coverage and scope: `consistent, judged by its files`."""
+        return f"{self.words}, {'judged by its files' if self.scope == FOLDER else self.scope}"
 
     def document(self) -> dict[str, Any]:
         """Return the grade as JSON values."""

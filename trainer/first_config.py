@@ -503,7 +503,7 @@ class WrittenConfig:
         return [
             f"trainproof train --config {config} --check",
             f"trainproof plan --config {config}",
-            f"trainproof train --config {config} --smoke_steps 2",
+            f"trainproof train --config {config} --smoke-steps 2",
             f"trainproof train --config {config} --output submission_runs/first",
             "trainproof package submission_runs/first --output first.zip",
             "trainproof verify first.zip",

@@ -58,7 +58,7 @@ def read(source: StartConfig) -> dict[str, Any]:
 
 
 def make_smoke_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a two-step smoke run, as `train --smoke_steps 2` makes it."""
+    """Return the configuration of a two-step smoke run, as `train --smoke-steps 2` makes it."""
     result = deepcopy(dict(config))
     result["limits"] = {**(result.get("limits") or {}), "steps": _SMOKE_STEPS}
     result["recording"] = {**(result.get("recording") or {}), "log_every_steps": 1}

@@ -180,7 +180,7 @@ def _run(run: CheckedRun) -> str:
     )
     files = sorted(run.files, key=lambda file: file.name)
     rows = ((_text(file.name), formats.size(file.size_bytes), f"<code>{file.sha256}</code>") for file in files)
-    grade = f'<span class="{name.replace(" ", "-")}">{name}</span>, from the folder alone'
+    grade = f'<span class="{name.replace(" ", "-")}">{name}</span>, judged by its files'
     return (
         f"<section>\n<h2>{_text(run.name)}: {grade}</h2>\n"
         f'<p class="soft">{_text(_summary(run.run))}</p>\n{_paragraphs(run.folder_grade.reasons)}'

@@ -201,7 +201,7 @@ class BundleVerdict:
         covered = "; ".join(f"{run.name} ({run.grade.coverage})" for run in self.runs if run.grade.coverage)
         if unproven:
             yield f"Nobody you trust has reproduced {join_words(unproven)}. Run `trainproof replay` to check."
-            yield from [f"Reproduced in part: {covered}."] if covered else []
+            yield from [f"Replayed: {covered}."] if covered else []
         else:
             yield f"Reproduced or witnessed by someone you trust: {covered}."
         yield self.signature.author if self.signature else "Not signed: the author is unknown."

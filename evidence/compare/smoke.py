@@ -40,7 +40,7 @@ QUESTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("same shape of a step", ("training.microbatch_size", "training.sequence_length", "training.remat")),
 )
 """Questions about both runs, and the manifest fields that are equal if the answer is yes."""
-SETTINGS_QUESTION = "same settings apart from model, rows, batch and length"
+SETTINGS_QUESTION = "same settings except sizes, steps and log interval"
 _PROGRAM = frozenset(name for name, _ in QUESTIONS) - {"same first parameters", "same training data", "same code"}
 """Questions that concern the compiled train step."""
 
@@ -156,7 +156,7 @@ def _summary(smoke: str, full: str, grade: Grade, stages: Sequence[RunStage], fi
     if grade.name == "contradictory":
         return f"The smoke run {smoke} contradicts itself, so it shows nothing about {full}."
     passed = sum(stage.state == "passed" for stage in stages)
-    parts = [f"The smoke run passed {passed} of {len(stages)} stages of {full}"]
+    parts = [f"{smoke} passed {passed} of the {len(stages)} stages of {full}"]
     parts += [f"{stage.name} failed" for stage in stages if stage.state == "failed"]
     if untested := [stage.name for stage in stages if stage.state == "not exercised"]:
         parts.append(f"{join_words(untested, last='and')} {'was' if len(untested) == 1 else 'were'} not tested")

@@ -161,8 +161,8 @@ class Coverage:
 
     @property
     def summary(self) -> str:
-        """Coverage in a few words: `score: 100 of 100 answers; training: 4 of 2,800 steps`."""
-        return f"score: {self._answers_text}; training: {self._steps_text}"
+        """Coverage in a few words: `reproduced: 100 of 100 answers, 4 of 2,800 steps`."""
+        return f"reproduced: {self._answers_text}, {self._steps_text}"
 
     @property
     def description(self) -> str:

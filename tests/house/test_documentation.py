@@ -88,7 +88,7 @@ def test_a_page_shows_commands_that_exist(page: Path):
 def test_the_examples_of_the_configuration_page_are_usable(tmp_path: Path):
     (tmp_path / "config.yaml").write_text("model: {name: demo}\n")
     [one, two, smoke] = [words for words in commands_of(Path("docs/reference/configuration.md")) if words[0] == "train"]
-    assert (one, smoke[-4:]) == (["train", "--config", "config.yaml"], ["--smoke_steps", "2", "--device", "cpu"])
+    assert (one, smoke[-4:]) == (["train", "--config", "config.yaml"], ["--smoke-steps", "2", "--device", "cpu"])
     settings = [word for flag, word in pairwise(two) if flag == "--set"]
     config = load_config(tmp_path / "config.yaml", settings=settings)
     assert (config.optimizer.learning_rate, config.limits.steps) == (1e-4, 300)

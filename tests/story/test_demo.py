@@ -51,7 +51,7 @@ def test_a_full_run_and_a_lora_run_from_its_export(
     assert lora["dataset"]["overlap_with_eval"] == 0
     assert "first-smoke: Replayed 2 of 2 segments" in first.out
     assert "answers: identical." in first.out
-    said_scores = (first.out + first.err).split("Scores:")[1]
+    said_scores = (first.out + first.err).split("Scores, each on its own questions:")[1]
     for asked, name in ASKED.items():
         summary = json.loads((runs / name / "eval_summary.json").read_text())
         assert summary["eval_set"]["name"] == asked

@@ -73,7 +73,7 @@ def test_the_predecessors_smoke_command_works(tmp_path):
     environment = {**os.environ, "XLA_FLAGS": QUICK}
     flags = (
         "--config trainer/configs/submission_tpu.yaml --smoke_config trainer/configs/smoke_tiny.yaml "
-        "--dataset dev-reasoning-v2 --device auto --smoke_steps 2 --output"
+        "--dataset dev-reasoning-v2 --device auto --smoke-steps 2 --output"
     )
     command = [sys.executable, "-m", "trainproof", "train", *flags.split(), str(tmp_path / "smoke_run")]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

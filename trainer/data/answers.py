@@ -255,7 +255,9 @@ def none_read(rows: Sequence[Mapping[str, Any]], scoring: Scoring, *, file: str)
     if not outputs or any(row["extracted_answer"] is not None for row in rows):
         return []
     examples = [format_value(one_line(text)) for text in dict.fromkeys(outputs)][:3]
-    what = f"Answers are read as {scoring.describe()}; none of {len(outputs):,} outputs has one, such as "
+    what = (
+        f"None of {len(outputs):,} outputs has an answer in the form that is read ({scoring.describe()}), for example "
+    )
     return [problem_of("TP088", file=file, what=f"{what}{join_words(examples, last='and')}.")]
 
 

@@ -113,14 +113,14 @@ class Evaluator:
         if not self.sampler.settings.baseline:
             return None
         if (step := int(state.step)) == 0:
-            return self.answers(state, frozen, file=layout.BASELINE_PREDICTIONS, what="baseline")
+            return self.answers(state, frozen, file=layout.BASELINE_PREDICTIONS, what="baseline answers")
         message = f"baseline evaluation skipped (resumed at step {step}); see the run that began at step 0"
         recorder.log("info", "baseline_left_out", message, step=step)
         return None
 
     def evaluate(self, state: TrainState, frozen: Params, baseline: ModelAnswers | None, recorder: Recorder) -> bool:
         """Answer the set with the trained model, record the summary, and return whether every item was answered."""
-        trained = self.answers(state, frozen, file=layout.PREDICTIONS, what="evaluation")
+        trained = self.answers(state, frozen, file=layout.PREDICTIONS, what="answers")
         summary = self.summary(trained, baseline, run_id=recorder.run_id)
         recorder.document(layout.EVAL_SUMMARY, summary)
         # A run logs one evaluation. One that was stopped may be completed later, which seals the run again.
@@ -346,7 +346,7 @@ def _stopped(folder: Path, reason: str | None) -> ProblemError:
 
 def _evaluate_unsealed(folder: Path, evaluator: Evaluator, state: TrainState, frozen: Params) -> dict[str, Any]:
     """Write the answers to a temporary file in the run folder and return the summary."""
-    trained = evaluator.answers(state, frozen, file=_temporary(folder, layout.PREDICTIONS).name, what="evaluation")
+    trained = evaluator.answers(state, frozen, file=_temporary(folder, layout.PREDICTIONS).name, what="answers")
     if not trained.complete:
         raise _stopped(folder, evaluator.stop.reason())
     for problem in none_read(trained.rows, evaluator.sampler.scoring, file=layout.PREDICTIONS):

@@ -83,7 +83,7 @@ def plan_config(config: Config, target: Target, options: PlanOptions) -> dict[st
         machine=None if options.quick else find_machine(target, devices=subject.task.mesh.size),
         exact=options.exact,
         say=options.say,
-        why_not="only formulas were requested" if options.quick else missing_compiler(target.platform),
+        why_not="nothing was compiled" if options.quick else missing_compiler(target.platform),
         longest=subject.longest,
     )
     return plan(replace(subject, task=estimator.resolve_remat(subject.task)), target, estimator, options)

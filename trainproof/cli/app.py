@@ -10,9 +10,9 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -85,8 +85,18 @@ class GroupedCommands(TyperGroup):
 app = typer.Typer(cls=GroupedCommands, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"trainproof {metadata.version('trainproof')}")
+        raise typer.Exit
+
+
 @app.callback(no_args_is_help=True)
-def trainproof() -> None:
+def trainproof(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
     """Fine-tune a small language model on scarce hardware and submit a result that others can verify."""
 
 

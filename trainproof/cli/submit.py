@@ -79,7 +79,7 @@ def package(
 def build_text(report: BuildReport) -> str:
     """Format what was packed."""
     lines = [
-        f"{report.output}: {size(report.size_bytes)}, {report.files:,} files, verified.",
+        f"{report.output}: {size(report.size_bytes)}, {report.files:,} files, intact.",
         *(f"  {run.name}: {_graded(run)}" for run in report.runs),
         *([PARTIAL] if report.partial else []),
         *([f"  Skipped: {', '.join(report.left_out)}"] if report.left_out else []),

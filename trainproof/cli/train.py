@@ -255,10 +255,12 @@ def demo(
     need("demo", "train", *(() if no_serve else ("dashboard",)))
     if code := run_demo(root, again=again):
         raise typer.Exit(code)
-    if not no_serve:
-        from dashboard.serve import serve_anew
+    if no_serve:
+        typer.echo(f"Next: trainproof dashboard --root {shlex.quote(str(root))}")
+        return
+    from dashboard.serve import serve_anew
 
-        serve_anew(root)
+    serve_anew(root)
 
 
 def run_demo(root: Path, *, again: bool) -> int:
@@ -288,7 +290,7 @@ def run_demo(root: Path, *, again: bool) -> int:
         _run(f"Verify: trainproof verify {bundle}", lambda: verify(bundle)),
         _run(f"Replay: trainproof replay {smoke} --all", lambda: replay(smoke, whole=True), accepted=REFUSED),
     ]
-    sys.stdout.write(f"\nScores: trainproof compare {full} {lora}\n")
+    sys.stdout.write("\nScores, each on its own questions:\n")
     sys.stdout.writelines(map(_scores_text, (full, lora)))
     return max(codes)
 

@@ -48,7 +48,7 @@ def figures(
         last = HeadlineFigure("Last reward", number(rewards[-1]), f"from {number(rewards[0])}")
     peak = peak_memory(manifest)
     planned = planned_memory(plan, peak.scope) if peak is not None else None
-    scope = "" if peak is None else f"{peak.scope}{_text(', planned {}', size, planned.bytes if planned else None)}"
+    scope = "" if peak is None else f"{peak.scope}{f'; planned {planned.as_text()}' if planned else ''}"
     step_tokens, train_seconds = get_number(training, "tokens_per_step"), get_number(result, "train_seconds")
     return [
         HeadlineFigure("Steps", count(steps), _text("of {} planned", count, get_number(training, "steps_planned"))),
@@ -137,11 +137,11 @@ def _compare_memory(plan: Document, manifest: Document) -> tuple[str, str, str, 
     text, remark = NOTHING, ""
     error = planned.error_fraction if planned is not None else None
     if planned is not None:
-        text = size(planned.bytes) + ("" if error is None else f" ± {error * 100:.0f} %")
+        text = planned.as_text() + ("" if error is None else f" ± {error * 100:.0f} %")
     if peak is not None and planned is not None and planned.bytes:
         off = (peak.bytes - planned.bytes) / planned.bytes
         remark = f"{abs(off) * 100:.1f} % {'more' if off >= 0 else 'less'} than planned"
-        remark += ", within the known error." if error is not None and abs(off) <= error else "."
+        remark += "." if error is None else f", {'within' if abs(off) <= error else 'outside'} the known error."
         remark += f" Peak in {program_name(peak.part)}." if peak.part else ""
     elif peak is not None and peak.scope == "whole process":
         remark = "Not compared, because the process includes Python and all libraries."

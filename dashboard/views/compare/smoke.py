@@ -30,7 +30,7 @@ from schemas import formats
 _MAX_LISTED = 200
 _MAX_VALUE = 160
 _LINEAGES: Mapping[str | None, str] = {
-    "same configuration": "Same configuration: model, batch and data are the same, only the length differs.",
+    "same configuration": "Same configuration: model, batch and data are the same, only the number of steps differs.",
     "same but for size": "The smoke run has a smaller model, batch or dataset. All other settings are the same.",
     None: "Not a smoke run of this configuration: more differs than model, batch, data and length.",
 }

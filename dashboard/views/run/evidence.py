@@ -76,7 +76,7 @@ def _draw_grade(summary: RunSummary, *, is_foreign: bool) -> None:
         for name in LADDER
     )
     off = "" if grade in LADDER else markup.sign(GRADES, grade)
-    scope = "from the folder alone" if summary.scope == FOLDER else summary.scope
+    scope = "judged by its files" if summary.scope == FOLDER else summary.scope
     # The reasons are as old as the list of runs, and those of a running run change with every row.
     reasons = " ".join(summary.reasons[:3]) if summary.status != "running" else "The run has not finished."
     lines = f"<p><b>Why {markup.safe(grade)}, {markup.safe(scope)}:</b> {markup.words(reasons)}</p>"

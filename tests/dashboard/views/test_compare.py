@@ -280,8 +280,8 @@ def test_the_pair_is_shown_with_stages_figures_and_limits(opened: Open, root: Pa
     write_run(root, "other", steps=2, mode="smoke", seed=1, config={"optimizer": {"learning_rate": 0.5}})
     app = opened(state.COMPARE, part=TAB)
     text = said(app)
-    assert "The smoke run passed 6 of 8 stages of long; save and resume were not tested" in text
-    assert "Same configuration: model, batch and data are the same, only the length differs." in text
+    assert "passed 6 of the 8 stages of long; save and resume were not tested" in text
+    assert "Same configuration: model, batch and data are the same, only the number of steps differs." in text
     assert "2 steps say nothing about 200" in text
     assert [box.value for box in app.selectbox] == ["long", "short"]
     stages, figures = (table.value for table in app.dataframe)
@@ -302,7 +302,7 @@ def test_the_committed_demo_runs_have_the_same_model_batch_and_data(opened: Open
         shutil.copytree(SUBMITTED / name, root / name)
     app = opened(state.COMPARE, part=TAB, runs=["demo-full"])
     text = said(app)
-    assert "Same configuration: model, batch and data are the same, only the length differs." in text
+    assert "Same configuration: model, batch and data are the same, only the number of steps differs." in text
     assert text.count(">✓ same<") == 10
     assert "name demo, parameters 1,123,456" in text
     assert app.dataframe[1].value.set_index("Figure").loc["Parameters", "Difference"] == "✓ equal"
@@ -326,7 +326,7 @@ def test_the_tab_is_one_click_from_both_runs(opened: Open, root: Path) -> None:
     write_run(root, "short", steps=2, mode="smoke")
     for name in ("long", "short"):
         app = opened(state.RUN, run=name)
-        assert "The smoke run passed 6 of 8 stages of long" in said(app)
+        assert "passed 6 of the 8 stages of long" in said(app)
         assert START not in labels(app)
     app = press(app, TAB)
     assert (app.query_params["full"], app.query_params["smoke"]) == ("long", "short")

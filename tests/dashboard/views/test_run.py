@@ -243,7 +243,7 @@ def test_a_sound_run_shows_three_valid_documents_and_its_grade(opened: Open, roo
     assert "<small>log_record, metric_row, prediction_row 1." in text
     assert '<li class="tp-here"' in text
     assert "● consistent</li>" in text
-    assert "<b>Why consistent, from the folder alone:</b>" in text
+    assert "<b>Why consistent, judged by its files:</b>" in text
     assert "<b>To reach verified:</b>" in text
 
 

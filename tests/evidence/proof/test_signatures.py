@@ -95,7 +95,7 @@ def test_trusted_signer_is_named(signed: Path, keys: Path, capsys: Capture) -> N
     key_id = trust_ada(capsys, keys)
     out = good(capsys, "verify", signed)
     assert f"Signed by Ada Lovelace, whom you trust ({key_id})." in out
-    assert "demo-1: consistent, from the folder alone." in out  # a signature says who, not that it ran
+    assert "demo-1: consistent, judged by its files." in out  # a signature says who, not that it ran
     found = json.loads(good(capsys, "verify", signed, "--json"))["signature"]
     assert found["signers"] == [{"key_id": key_id, "name": "Ada Lovelace"}]
     assert (found["holds"], found["key_id"], found["unknown"]) == (True, key_id, 0)
@@ -310,8 +310,8 @@ def test_trusted_receipt_verifies_a_run(receipted: Path, keys: Path, tmp_path: P
     name, reasons = read_grade(capsys, receipted)
     assert (name, reasons[0]) == ("verified", "Checked by Ada on 2026-11-23: 5 of 5 segments are identical.")
     out = good(capsys, "verify", build_bundle([receipted], tmp_path / "with.zip").output)
-    reproduced = "verified (score: 6 of 6 answers; training: 4 of 4 steps), with receipts from Ada"
-    assert f"  demo-1: {reproduced}; consistent, from the folder alone. Checked by Ada" in out
+    reproduced = "verified (reproduced: 6 of 6 answers, 4 of 4 steps), with receipts from Ada"
+    assert f"  demo-1: {reproduced}; consistent, judged by its files. Checked by Ada" in out
     other = write_run(tmp_path / "others", "demo-2", steps=4, items=6, seed=3)
     shutil.copytree(receipted / RECEIPTS, other / RECEIPTS)
     assert read_grade(capsys, other)[0] == "consistent"

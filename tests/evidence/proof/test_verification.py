@@ -51,7 +51,7 @@ def test_own_receipt_verifies_a_run(run: Path) -> None:
     assert save_receipt(receipt(run, made_at="2026-11-23T20:15:00.001+00:00")) != first
     assert [each for each in grade(run).reasons if "Checked by" in each] == [IDENTICAL]  # both, mentioned once
     assert [summary.grade for summary in index.refresh()] == ["verified"]
-    summary = "verified (score: 12 of 12 answers; training: 20 of 20 steps)"
+    summary = "verified (reproduced: 12 of 12 answers, 20 of 20 steps)"
     text = f"{run}  {summary}\n  {IDENTICAL}\n1 run: 1 verified; nothing found.\n"
     assert report_text(check_paths([run])) == text
     (run / MANIFEST).write_text((run / MANIFEST).read_text() + "\n")
@@ -128,7 +128,7 @@ def test_insufficient_coverage(name: str, run: Path) -> None:
 
 def test_enough_drawn_steps(run: Path) -> None:
     save_receipt(drawn_receipt(run, 0.96, SEGMENTS))
-    assert grade(run).words == "verified (score: 12 of 12 answers; training: 10 of 20 steps)"
+    assert grade(run).words == "verified (reproduced: 12 of 12 answers, 10 of 20 steps)"
 
 
 def test_challenge_and_replay_add_up(run: Path) -> None:

@@ -117,8 +117,8 @@ def test_outputs_without_answer_are_reported():
     rows = [{"output_text": text, "error": None, "extracted_answer": None} for text in texts]
     [problem] = none_read(rows, Scoring(), file="predictions.jsonl")
     assert problem.what == (
-        "Answers are read as tags, compared exact; none of 5 outputs has one, "
-        f'such as "It is 5.", "…{("word " * 30).strip()[-39:]}" and "".'
+        "None of 5 outputs has an answer in the form that is read (tags, compared exact), "
+        f'for example "It is 5.", "…{("word " * 30).strip()[-39:]}" and "".'
     )
     assert none_read([*rows, rows[0] | {"extracted_answer": "4"}], Scoring(), file="") == []
     assert none_read([rows[0] | {"error": "too long"}], Scoring(), file="") == []

@@ -95,7 +95,7 @@ def test_requested_states_are_sent_and_suffice(honest, copy, tmp_path):
         assert receipt["covered"]["draw"]["caught_half"] == 1.0
         assert receipt["marks"]["lacking"] == []
         save_receipt(receipt)
-        assert grade_with_receipts(copy).words == "verified (score: 6 of 6 answers; training: 7 of 12 steps)"
+        assert grade_with_receipts(copy).words == "verified (reproduced: 6 of 6 answers, 7 of 12 steps)"
         other = request_states(read_recorded(copy), replace(request, seed=1), "theirs.zip")[0]["states"]
         absent = ", ".join(map(str, sorted(set(other) - set(asking["states"]))))
         said = [f"TP760 Seed 1 requires states that are missing: steps {absent}."]
@@ -172,7 +172,7 @@ def test_a_run_with_invented_steps_after_the_first_is_not_verified(copy):
         assert receipt["marks"]["score"]["trained"] == 0
         save_receipt(receipt)
     grade = grade_with_receipts(copy)
-    assert grade.words == "consistent (score: 0 of 6 answers; training: 4 of 12 steps)"
+    assert grade.words == "consistent (reproduced: 0 of 6 answers, 4 of 12 steps)"
 
 
 def test_an_invented_device_is_not_verified_by_a_challenge(copy):
@@ -183,7 +183,7 @@ def test_an_invented_device_is_not_verified_by_a_challenge(copy):
     assert receipt["result"] != "different"
     save_receipt(receipt)
     grade = grade_with_receipts(copy)
-    assert grade.words == "consistent (score: 6 of 6 answers; training: 0 of 12 steps)"
+    assert grade.words == "consistent (reproduced: 6 of 6 answers, 0 of 12 steps)"
     assert any(reason.startswith("Device, duration and memory are what the run states") for reason in grade.reasons)
 
 

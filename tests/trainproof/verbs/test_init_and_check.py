@@ -21,7 +21,7 @@ def test_what_was_found_and_what_to_run_next(tmp_path, monkeypatch, run):
     assert commands == [
         "trainproof train --config config.yaml --check",
         "trainproof plan --config config.yaml",
-        "trainproof train --config config.yaml --smoke_steps 2",
+        "trainproof train --config config.yaml --smoke-steps 2",
         "trainproof train --config config.yaml --output submission_runs/first",
         "trainproof package submission_runs/first --output first.zip",
         "trainproof verify first.zip",

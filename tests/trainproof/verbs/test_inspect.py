@@ -144,7 +144,7 @@ def test_run_that_was_killed_while_compiling_is_shown(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run", status="running", steps=1, manifest={"model": None, "training": None})
     text = run_text(read_run(folder))
     assert "  optimizer steps              –\n" in text
-    assert "  grade                        template, from the folder alone\n" in text
+    assert "  grade                        template, judged by its files\n" in text
     assert "The run was interrupted before its first step.\n" in text
 
 

@@ -33,8 +33,8 @@ def test_the_command_of_the_seed_documents(made: Path, run: Run):
     first, second, *_, last = out.splitlines()
     assert (code, err) == (0, "")
     assert first.startswith("bundles/m37_v1.zip: ")
-    assert first.endswith(" files, verified.")
-    assert second == "  m37_v1: consistent, from the folder alone"
+    assert first.endswith(" files, intact.")
+    assert second == "  m37_v1: consistent, judged by its files"
     assert last == f"  zip SHA-256    {hashlib.sha256(Path('bundles/m37_v1.zip').read_bytes()).hexdigest()}"
     assert run("package", f"--run_dir={made}", "--output", "x.zip", "--allow_partial")[0] == 0
     assert Path("x.zip").is_file()
@@ -145,21 +145,21 @@ def test_all_commands_agree_on_a_grade(demo: list[Path], run: Run) -> None:
     assert graded == dict.fromkeys(found, expected)
     assert [run["stated_grade"] for name in ("package", "verify") for run in found[name]] == ["consistent"] * 4
     details = {(item.run, item.what): item.detail for item in checklist(demo)}
-    assert details["demo-full", "grade"] == "The run is graded consistent, from the folder alone."
+    assert details["demo-full", "grade"] == "The run is graded consistent, judged by its files."
     assert details["demo-smoke", "grade"] == (
-        "The run is graded verified (score: 100 of 100 answers; training: 2 of 2 steps), with receipts from you. "
-        "The bundle states consistent, from the folder alone."
+        "The run is graded verified (reproduced: 100 of 100 answers, 2 of 2 steps), with receipts from you. "
+        "The bundle states consistent, judged by its files."
     )
 
 
 def test_a_stranger_sees_the_grade_of_the_folder(demo: list[Path], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     package = ("package", "runs/demo-smoke", "--output", "smoke.zip")
-    here = "  demo-smoke: verified (score: 100 of 100 answers; training: 2 of 2 steps), with receipts from you"
-    assert f"{here}; consistent, from the folder alone\n" in run(*package)[1]
-    assert f"{here}; consistent, from the folder alone. Checked by you on " in run("verify", "smoke.zip")[1]
+    here = "  demo-smoke: verified (reproduced: 100 of 100 answers, 2 of 2 steps), with receipts from you"
+    assert f"{here}; consistent, judged by its files\n" in run(*package)[1]
+    assert f"{here}; consistent, judged by its files. Checked by you on " in run("verify", "smoke.zip")[1]
     packed = Path("smoke.zip").read_bytes()
     monkeypatch.setenv("XDG_DATA_HOME", "strangers")
-    assert "  demo-smoke: consistent, from the folder alone. " in run("verify", "smoke.zip")[1]
-    assert "  demo-smoke: consistent, from the folder alone\n" in run(*package)[1]
+    assert "  demo-smoke: consistent, judged by its files. " in run("verify", "smoke.zip")[1]
+    assert "  demo-smoke: consistent, judged by its files\n" in run(*package)[1]
     assert Path("smoke.zip").read_bytes() == packed
-    assert "consistent, from the folder alone" in run("show", "runs/demo-smoke")[1]
+    assert "consistent, judged by its files" in run("show", "runs/demo-smoke")[1]
