@@ -302,6 +302,7 @@ def test_a_run_survives_the_dashboard_and_is_stopped_and_resumed(tmp_path: Path,
         expect(page.get_by_text(re.compile("^Training, "))).to_be_visible(timeout=120_000)
         expect(page.get_by_text(re.compile(r"\d of 100.000 steps")).first).to_be_visible(timeout=120_000)
         page.goto(f"{address}/launch")
+        settled(page)
         page.get_by_role("button", name="Stop").click()
         page.get_by_text("Recent jobs: 1").click(timeout=120_000)
         expect(page.locator(".tp-sign", has_text="interrupted")).to_have_count(2)
