@@ -31,7 +31,7 @@ from launch.jobs import CONFIG, OUTPUT, STOPPED_BEFORE_RUN, Job, read_job, read_
 from launch.places import get_place
 from launch.places.place import Offer, RemotePlace, Request, Status, Unreachable
 from schemas.problems import ProblemError, problem_of
-from schemas.reading import get_number, get_path, get_str, read_yaml
+from schemas.reading import get_number, get_path, get_str, os_error_problem, read_yaml
 from schemas.render import render_text
 
 RESULT = "trainproof session: "
@@ -40,6 +40,8 @@ POLL_SECONDS = float(os.environ.get("TRAINPROOF_POLL_SECONDS", "30"))
 """Time between two questions about the state; the variable is for tests."""
 MAX_PAUSE_SECONDS = 300.0
 _FAILED = 1
+_MAX_REFUSALS = 200
+"""Refusals after a session was started, most of five minutes each: a login that expired can be renewed meanwhile."""
 
 Value = TypeVar("Value")
 
@@ -97,7 +99,10 @@ def run_job(job: Job) -> int:
             say("The session was cancelled there.")
         return _bring_back(job, place, reference, status)
     except KeyboardInterrupt:
-        if (started := session.reference) is not None:
+        started = session.reference
+        if started is None and session.fields.get("state") == "sending":
+            started = _repeat(lambda: place.find(job.folder / "upload"), limit=5)  # it may have arrived
+        if started is not None:
             say("Cancelling the session …")
             _repeat(lambda: place.cancel(started), limit=5)
         return STOPPED_BEFORE_RUN
@@ -128,7 +133,7 @@ def _watch(place: RemotePlace, reference: str, session: Session) -> Status:
     ended = threading.Event()
     reader = threading.Thread(target=_follow, args=(place, reference, session.folder, ended), daemon=True)
     reader.start()
-    while not (status := _repeat(lambda: place.status(reference))).has_ended:
+    while not (status := _repeat(lambda: place.status(reference), refusals=_MAX_REFUSALS)).has_ended:
         began = {"began_at": _now()} if status.state == "running" and "began_at" not in session.fields else {}
         session.update(state=status.state, **began)
         time.sleep(POLL_SECONDS)
@@ -155,19 +160,29 @@ def _follow(place: RemotePlace, reference: str, folder: Path, ended: threading.E
             return
 
 
-def _repeat(call: Callable[[], Value], *, limit: int | None = None) -> Value:
-    """Call until the place answers, with growing pauses; raise `Unreachable` after `limit` calls."""
+def _repeat(call: Callable[[], Value], *, limit: int | None = None, refusals: int = 0) -> Value:
+    """Call until the place answers, with growing pauses.
+
+    Raises:
+        Unreachable: It did not answer `limit` times.
+        ProblemError: It refused more often than `refusals`.
+    """
     pause, count = POLL_SECONDS, 0
     while True:
+        count += 1
         try:
             return call()
         except Unreachable as error:
-            count += 1
             if count == limit:
                 raise
-            say(f"{error} Trying again in {pause:.0f} s.")
-            time.sleep(pause)
-            pause = min(2 * pause, max(POLL_SECONDS, MAX_PAUSE_SECONDS))
+            text = str(error)
+        except ProblemError as error:
+            if count > refusals:
+                raise
+            text = render_text(error.problems)
+        say(f"{text} Trying again in {pause:.0f} s.")
+        time.sleep(pause)
+        pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
 
 def _bring_back(job: Job, place: RemotePlace, reference: str, status: Status) -> int:
@@ -175,7 +190,7 @@ def _bring_back(job: Job, place: RemotePlace, reference: str, status: Status) ->
     output = job.folder / "fetched"
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir()
-    _repeat(lambda: place.fetch(reference, output))
+    _repeat(lambda: place.fetch(reference, output), refusals=_MAX_REFUSALS)
     stated = read_result(output / "session.log")
     bundle = output / "bundle.zip"
     witness: dict[str, Any] = {
@@ -291,6 +306,12 @@ def main(folder: Path) -> int:
     except ProblemError as error:
         say(render_text(error.problems))
         return error.exit_code
+    except OSError as error:
+        say(render_text([os_error_problem(error)]))
+        return 2
+    except Unreachable as error:
+        say(f"{error} The session may still be running; end it on its page.")
+        return _FAILED
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
+from filelock import FileLock
+
 from evidence.bundle.secrets import SECRET, find_secrets, hide_secrets, scan_file
 from evidence.targets import load_target
 from evidence.writing import write_json, write_text
@@ -360,12 +362,20 @@ def _find_files(request: Request) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for text in _texts(request.config):
         path = request.working_folder / text.partition(":")[0]
-        if text and path.exists() and path not in found.values():
+        if text and _exists(path) and path not in found.values():
             name = path.resolve().name
             while name in found or name in {"config.yaml", "request.json"}:
                 name = f"other-{name}"
             found[name] = path
     return found
+
+
+def _exists(path: Path) -> bool:
+    """Return whether a path exists. A text that is too long for a path, such as a system prompt, does not."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -417,7 +427,9 @@ def build_wheel(folder: Path) -> None:
     if get_path(origin, "dir_info", "editable"):
         source = unquote(urlparse(origin["url"]).path)
         build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), source]
-        done = subprocess.run(build, capture_output=True, text=True, check=False)
+        (scratch := Path(source) / "build").mkdir(exist_ok=True)
+        with FileLock(scratch / "wheel.lock"):  # two builds at once would share their files
+            done = subprocess.run(build, capture_output=True, text=True, check=False)
         if done.returncode:
             what = f"The wheel of {source} cannot be built: {_first_line(done.stderr)}"
             raise ProblemError([problem_of("TP770", file=source, what=what)], exit_code=2)

@@ -66,7 +66,9 @@ def trainproof(*arguments: object, folder: Path = WORKING, allowed: tuple[int, .
 def install(asked: dict[str, Any], wheel: Path) -> None:
     """Install the wheel for the device, and compare the devices that JAX finds."""
     wanted = f"trainproof[{asked['extra']}] @ {wheel.resolve().as_uri()}"
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", wanted], check=True)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", wanted]
+    if code := subprocess.run(command, check=False).returncode:
+        finish(code, "pip cannot install trainproof; without a verified phone number a session has no internet.")
     if "TRAINPROOF_DEVICES" in os.environ:
         return
     # In a process of its own: one process at a time may hold a TPU.

@@ -172,7 +172,12 @@ def test_another_device_ends_the_session_at_once(kaggle, root, tmp_path):
 
 def test_what_is_sent(kaggle, root, tmp_path):
     (Path("rewards.py")).write_text("def score(attempt):\n    return 1.0\n")
-    config = {**TINY, "model": {"name": "google/gemma-2b"}, "objective": {"rewards": ["rewards.py:score"]}}
+    config = {
+        **TINY,
+        "data": TINY["data"] | {"system_prompt": "Show your steps. " * 50},
+        "model": {"name": "google/gemma-2b"},
+        "objective": {"rewards": ["rewards.py:score"]},
+    }
     request = Request(run="tiny-20261127-101010-abcd", config=config, working_folder=Path.cwd())
     for name, shape in (("kaggle-tpu", "TpuV5E8"), ("kaggle-gpu", "NvidiaTeslaT4")):
         folder = tmp_path / name
@@ -200,6 +205,7 @@ def test_what_is_sent(kaggle, root, tmp_path):
                 ("SaveKernel", [503]),
                 ("CreateDataset", ["lost"]),
                 ("GetKernelSessionStatus", [500, 502]),
+                ("GetKernelSessionStatus", [401, 401, 401]),
                 ("GetAcceleratorQuotaStatistics", [504]),
                 ("output", [7]),
             )
