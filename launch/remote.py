@@ -109,7 +109,7 @@ def run_job(job: Job) -> int:
 
 
 def _submit(job: Job, place: RemotePlace, session: Session) -> str:
-    """Prepare and send a job, unless an earlier process did, and return the reference of its session."""
+    """Send a job, unless it was sent before, and return the reference of its session."""
     upload = job.folder / "upload"
     if session.fields.get("state") != "sending":
         request = read_request(job)

@@ -37,7 +37,7 @@ class Session:
 
 @dataclass
 class FakeKaggle:
-    """The state of the service. `troubles` are answers that replace the next ones of a method."""
+    """State of the service. `troubles` replaces the next answers of a method."""
 
     run: Callable[[Session], None] = lambda session: session.end()
     tpu_used: float = 3600.0

@@ -127,7 +127,7 @@ def folders_below(path: Path) -> list[Path]:
 
 T = TypeVar("T")
 max_tokenizer_bytes: ContextVar[int | None] = ContextVar("max_tokenizer_bytes", default=None)
-"""Largest tokenizer file that is read, or None; for other people's models."""
+"""Maximum size of a tokenizer file in bytes, or None. It is set for untrusted models."""
 
 
 @contextmanager

@@ -303,7 +303,7 @@ def read_memory(folder: Path) -> CompiledMemory:
             if live := ranges.get(value[1] + (value[2] or "{}")):
                 temporaries.append(_Temporary(buffer, int(value[4]), *live))
     if not fixed:
-        message = "XLA's buffer assignment names no allocation"
+        message = "XLA's buffer assignment has no allocation"
         raise ValueError(message)
     live_bytes, buffers = _largest_moment(temporaries)
     large = (buffer for buffer in buffers if buffer.bytes >= LARGE_BYTES)
