@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from schemas.formats import size
 from schemas.reading import get_number, get_path, get_str
 
@@ -176,6 +178,15 @@ class PeakMemory:
     def as_text(self) -> str:
         """Return the peak with its scope: `308.4 MiB, process above baseline`."""
         return f"{size(self.bytes)}, {self.scope}"
+
+
+def typical(values: np.ndarray) -> float | None:
+    """Return the median of a metric, without its first row if there are others, because that includes a warm-up.
+
+    The speed of a run is this of `tokens_per_second`, and its step time this of `step_seconds`.
+    """
+    values = values[np.isfinite(values)]
+    return float(np.median(values[1:] if len(values) > 1 else values)) if len(values) else None
 
 
 def peak_memory(manifest: Mapping[str, Any] | None) -> PeakMemory | None:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from evidence import layout
-from evidence.effective import peak_memory
+from evidence.effective import peak_memory, typical
 from evidence.grade import GRADES, RunReport
 from evidence.imports.grade import tool_figures
 from evidence.imports.run import ImportedRun
@@ -353,13 +353,16 @@ def headlines(record: JudgedRecord) -> tuple[Headline, ...]:
     figures = record.figures
     seconds, tokens = figures.train_seconds, figures.tokens_seen
     steps = Headline(name="optimizer steps", unit="count", value=figures.steps_done, of=figures.steps_planned)
-    peak = figures.peak_memory
+    peak, facts = figures.peak_memory, record.facts
+    speed = None if METRICS in facts.withheld else typical(column(facts.metrics or [], "tokens_per_second"))
+    if record.sources is not None and tokens and seconds:  # Other tools record no speed of each step.
+        speed = tokens / seconds
     others: tuple[tuple[str, Unit, Number | None], ...] = (
         ("tokens seen", "count", tokens),
         ("first loss", "nats", figures.first_loss),
         ("last loss", "nats", figures.last_loss),
         ("best loss", "nats", figures.best_loss),
-        ("speed", "tokens per second", tokens / seconds if tokens and seconds else None),
+        ("speed", "tokens per second", speed),
         ("peak memory", "bytes", peak.bytes if peak else None),
         ("training time", "seconds", seconds),
     )

@@ -104,6 +104,11 @@ def duration(seconds: float | None) -> str:
     return f"{hours:,} h {minutes:02d} min"
 
 
+def duration_range(low: float, high: float) -> str:
+    """Format a range of durations: `4.0 s to 1 min 20 s`, or one duration if both are equal."""
+    return duration(low) if low == high else f"{duration(low)} to {duration(high)}"
+
+
 def count(value: float | None) -> str:
     """Format a whole number with thousands separators: `1,234,567`."""
     return NOTHING if value is None else f"{value:,.0f}"

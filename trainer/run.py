@@ -260,7 +260,7 @@ def record_start(recorder: Recorder, request: RunRequest, inputs: RunInputs) -> 
     }
     recorder.start(manifest)
     recorder.text(layout.CONFIG, config_text(config))
-    message = f"run {recorder.run_id}: {config.model.name}, {config.mode}"
+    message = f"{recorder.run_id}: {config.mode} run of {config.model.name}"
     recorder.log("info", "run_started", message, run_id=recorder.run_id)
     if request.resume is not None:
         record_parent(recorder, request.resume, config)

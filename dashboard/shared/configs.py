@@ -112,9 +112,8 @@ def local_datasets(folder: Path, uploads: Path) -> list[str]:
 
 
 def _names(folder: Path, found: Iterable[Path]) -> list[str]:
-    return [
-        str(path.relative_to(folder) if path.is_relative_to(folder) else path) for path in islice(found, _MAX_FOUND)
-    ]
+    first = islice(found, _MAX_FOUND)
+    return [str(path.relative_to(folder) if path.is_relative_to(folder) else path) for path in first]
 
 
 def _entries(folder: Path) -> list[Path]:

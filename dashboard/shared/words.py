@@ -16,7 +16,7 @@ import pandas as pd
 from evidence.bundle.secrets import hide_secrets, strip_invisible
 from evidence.grade import GRADES as GRADE_NAMES
 from evidence.grade import NEXT_STEPS, GradeName
-from evidence.report import CARDS, IN_THEIR_PLACE, LOGS_CARD, MANIFEST_CARD, SUMMARY_CARD, DocumentState, Seal
+from evidence.report import CARDS, IN_THEIR_PLACE, DocumentState, Seal
 from schemas.formats import NOTHING, quantity
 from schemas.reading import get_str, parse_time
 
@@ -196,7 +196,7 @@ _SEALS: Mapping[Seal, str] = {
     "not sealed": "hash – written when the run ends",
     "not checked": "hash – not checked: no valid manifest",
 }
-_LETTERS: Mapping[str, str] = {MANIFEST_CARD: "M", SUMMARY_CARD: "E", LOGS_CARD: "L"}
+_MARK_WORDS = {"valid": "valid", "wrong": "invalid", "missing": "missing", "another tool's": "of another tool"}
 LADDER: tuple[GradeName, ...] = tuple(reversed(GRADE_NAMES[: GRADE_NAMES.index("template") + 1]))
 """The grades from lowest to highest; a contradictory run is not on the ladder."""
 
@@ -216,17 +216,20 @@ def merge_marks(documents: Iterable[DocumentState]) -> str:
 
 
 def marks(documents: Sequence[DocumentState]) -> tuple[str, ...]:
-    """Return marks of manifest, eval summary and logs for a list, such as `M ✓`, `E ✓`, `L ✕`."""
-    return tuple(_mark(title, merge_marks(held)) for title, held in cards(documents).items()) if documents else ()
+    """Return the states of manifest, eval summary and logs for a list: `✓ all valid`, or those that are not valid."""
+    found = {title: merge_marks(held) for title, held in cards(documents).items()} if documents else {}
+    if len(set(found.values())) == 1:
+        found = {"all": next(iter(found.values()))}
+    return tuple(_mark(title, mark) for title, mark in found.items() if mark != "valid" or title == "all")
 
 
 def every_mark() -> dict[str, Tone]:
-    """Return each mark that `marks` can return, with its tone."""
-    return {_mark(title, mark): sign.tone for title in CARDS for mark, sign in MARKS.items()}
+    """Return each text that `marks` can return, with its tone."""
+    return {_mark(title, mark): sign.tone for title in ("all", *CARDS) for mark, sign in MARKS.items()}
 
 
 def _mark(title: str, mark: str) -> str:
-    return f"{_LETTERS[title]} {MARKS[mark].symbol}"
+    return f"{MARKS[mark].symbol} {title.lower()} {_MARK_WORDS[mark]}"
 
 
 def format_state(document: DocumentState) -> str:

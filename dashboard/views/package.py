@@ -109,9 +109,10 @@ def _grade_item(run: RunSummary) -> ChecklistItem:
 
 def _draw_checks(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> None:
     """Draw the state of each run, what to fix first, and the rest folded."""
+    states = [[label(MARKS, merge_marks(held)) for held in cards(run.documents).values()] for run in runs]
     markup.table(
         ["Run", "Grade", *CARDS],
-        [(run.path.name, label(GRADES, run.grade), *_document_marks(run)) for run in runs],
+        [(run.path.name, label(GRADES, run.grade), *each) for run, each in zip(runs, states, strict=True)],
         marked=[place for place, run in enumerate(runs) if any(document.mark == "wrong" for document in run.documents)],
     )
     states = {"blocked": "blocking problem", "warning": "warning"}
@@ -128,10 +129,6 @@ def _draw_checks(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> 
     with st.expander(f"Contents: {quantity(len(files), 'file')}, {total} before compression"):
         size = st.column_config.NumberColumn(format="bytes")
         st.dataframe(files, hide_index=True, column_config={"Size": size}, alt="Packed files with their sizes")
-
-
-def _document_marks(run: RunSummary) -> list[str]:
-    return [label(MARKS, merge_marks(documents)) for documents in cards(run.documents).values()]
 
 
 def _draw_items(items: Sequence[ChecklistItem]) -> None:

@@ -32,6 +32,7 @@ _CLICK = "runs_table_open"
 _ROW_PIXELS = 36
 _HEAD_PIXELS = 35
 _FEW_ROWS = 10
+_MAX_NAME_PIXELS = 360
 
 _SEARCH_HELP = f"""Separate words and conditions by spaces. Runs match if all of them hold:
 
@@ -55,8 +56,8 @@ _COLOURS: Mapping[Tone, Literal["green", "blue", "orange", "red", "gray"]] = {
 }
 
 
-def _columns() -> dict[str, Any]:
-    """Return the configuration of each column by its name in the search box."""
+def _columns(names: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the configuration of each column by its name in the search box; the first is as wide as these names."""
     make = st.column_config
     statuses = {label(STATUSES, word): sign.tone for word, sign in STATUSES.items()}
     grades = statuses | {label(GRADES, word): sign.tone for word, sign in GRADES.items()}
@@ -72,26 +73,29 @@ def _columns() -> dict[str, Any]:
         return make.NumberColumn(title, help=help, format=format, width=width)
 
     opens: Any = {"pinned": True, "alignment": "left", "type": "tertiary", "key": _CLICK}
-    documents = "Manifest, eval summary, logs: ✓ valid, ✕ errors, – missing, ≈ another tool."
-    differs = "Settings that differ from the parent, the previous run of the model, or defaults."
+    documents = "Run manifest, eval summary and logs: do they follow their schemas, and are they as the run wrote them?"
+    differs = "Settings that differ from the run in Compared with, as before → now; +2 is two more."
+    reference = "The run that this one continues, else the previous run of the model, else the defaults."
     exact = "Exact match; empty for contradictory runs."
-    return {
-        "run": make.ButtonColumn("Run", help="Name of the run folder; a click opens the run.", width=180, **opens),
+    width = min(_MAX_NAME_PIXELS, max([120, *(24 + 8 * len(name) for name in names)]))
+    columns: dict[str, Any] = {
+        "run": make.ButtonColumn("Run", help="Name of the run folder; a click opens the run.", width=width, **opens),
         "grade": signs("Grade", grades, "Grade, or how an unfinished run ended.", 130),
-        "evidence": signs("Evidence", every_mark(), documents, 124),
-        "changed": text("Changed", 200, differs),
+        "evidence": signs("Evidence", every_mark(), documents, 110),
+        "changed": text("Changed", 340, differs),
+        "reference": text("Compared with", 140, reference),
         "score": make.ProgressColumn("Score", help=exact, format="%.1f %%", max_value=100, width=120),
         "interval": text("95 % interval", 110, "Interval of the score."),
         "loss": number("Last loss", "Loss of the last logged step.", 80, "%.4f"),
         "curve": make.LineChartColumn("Loss curve", help="Loss over the run.", width=100),
         "started": make.DatetimeColumn("Started", format="distance", timezone=str(browser_timezone()), width=110),
-        "minutes": number("Duration", "From start to end.", format="%.1f min"),
+        "minutes": number("Duration", "From start to end.", 110),
         "tag": make.ListColumn("Tags", width=110),
         "mode": text("Mode", 62, "smoke or full."),
         "model": text("Model", 128),
         "device": text("Device", 110),
         "steps": number("Steps", "Optimizer steps completed.", 70),
-        "tokens": number("Tokens", "Training tokens seen.", 90),
+        "tokens": number("Tokens", "Training tokens seen, without padding.", 90),
         "repeated": text("Reproduced", 140, "How much someone you trust reproduced."),
         "method": text("Method", 72, "Which parameters were trained."),
         "problems": number("Problems", "Errors and warnings."),
@@ -103,6 +107,10 @@ def _columns() -> dict[str, Any]:
         "problem": text("First problem", 420, "The worst problem."),
         "archived": text("Archived", 84),
     }
+    for key, column in columns.items():
+        if key in tables.QUERY_FIELDS and key != column["label"].lower():
+            column["help"] = f"{column['help'] or ''} In a search: {key}.".lstrip()
+    return columns
 
 
 def page() -> None:
@@ -193,6 +201,7 @@ def _draw_filters(runs: RunTable) -> dict[str, list[str]]:
 def _draw_columns_and_order(runs: RunTable) -> tuple[list[str], str | None, bool, str | None, bool]:
     """Draw the menu, and return columns, sort field, is descending, group field, shows archived runs."""
     others = (*runs.settings, *runs.figures)
+    titles = {key: column["label"] for key, column in _columns().items()}
     with st.popover("Columns and order", icon=":material/view_column:", key="runs_look"):
         columns = st.multiselect(
             "Columns, in this order",
@@ -200,11 +209,12 @@ def _draw_columns_and_order(runs: RunTable) -> tuple[list[str], str | None, bool
                 [*(key for key in tables.FIELDS if key != "run"), *others], st.session_state.get("columns", ())
             ),
             default=_DEFAULT_COLUMNS,
+            format_func=lambda key: titles.get(key, key),
             key="columns",
             bind="query-params",
             help="Type to search for a setting (optimizer.learning_rate) or a figure (last.grad_norm).",
         )
-        sort = _select("Sort by", "sort", [*tables.QUERY_FIELDS, *others], "newest first")
+        sort = _select("Sort by", "sort", [*tables.QUERY_FIELDS, *others], "newest first", titles)
         order = st.segmented_control(
             "Order",
             ["ascending", "descending"],
@@ -215,17 +225,18 @@ def _draw_columns_and_order(runs: RunTable) -> tuple[list[str], str | None, bool
             disabled=sort is None,
             label_visibility="collapsed",
         )
-        group = _select("Group by", "group", [*tables.GROUP_FIELDS, *runs.settings], "no groups")
+        group = _select("Group by", "group", [*tables.GROUP_FIELDS, *runs.settings], "no groups", titles)
         archived = st.toggle("Show archived runs", key="archived", bind="query-params", help="Nothing was deleted.")
     return columns, sort, order == "descending", group, archived
 
 
-def _select(title: str, key: str, options: Sequence[str], placeholder: str) -> str | None:
+def _select(title: str, key: str, options: Sequence[str], placeholder: str, titles: Mapping[str, str]) -> str | None:
     current = st.session_state.get(key)
     return st.selectbox(
         title,
         _with_current(options, [current] if current else []),
         index=None,
+        format_func=lambda option: titles.get(option, option),
         filter_mode="contains",
         placeholder=placeholder,
         key=key,
@@ -319,7 +330,7 @@ def _draw_grid(names: list[str], frame: pd.DataFrame) -> None:
     st.session_state[_GRID] = (names, number)
     is_long = len(names) > _FEW_ROWS
     height: int | Literal["content"] = _HEAD_PIXELS + _ROW_PIXELS * len(names) if is_long else "content"
-    configured = _columns()
+    configured = _columns(names)
     for key in frame.columns.difference(list(configured)):
         is_number = tables.is_number(frame[key])
         make = st.column_config

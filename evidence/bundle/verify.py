@@ -23,7 +23,7 @@ from evidence.notes import Notes
 from evidence.proof.receipts import run_sha256
 from evidence.proof.signatures import problem_error
 from evidence.proof.timestamps import Timestamp, load_timestamps
-from evidence.proof.verification import Proof, apply_proofs, find_proofs
+from evidence.proof.verification import NOT_COVERED, Proof, apply_proofs, find_proofs
 from evidence.run import Run, read_run
 from evidence.writing import as_json_text, scratch_folder
 from schemas.formats import join_words, quantity
@@ -184,27 +184,40 @@ class BundleVerdict:
         return not any(finding.severity == "error" for finding in self.findings)
 
     @property
-    def proven(self) -> str:
-        """What the verdict proves, in a few sentences."""
-        return " ".join(self._sentences()) if self.holds else "The bundle does not verify. Do not rely on its content."
+    def answer(self) -> list[str]:
+        """Whether the bundle is verified, what that means, and by whom, as sentences."""
+        if not self.holds:
+            return ["Not valid.", "Do not rely on its content."]
+        intact = "Every file has its listed hash, and every grade follows from the files."
+        if not self.ok:
+            return ["Intact, but its signature, timestamp or attestation is not valid.", intact]
+        if unproven := [run.name for run in self.runs if run.grade.name != "verified"]:
+            who = f"Neither you (on this computer) nor anyone on your trust list has reproduced {join_words(unproven)}"
+            return ["Intact, not verified.", intact, f"{who}; run `trainproof replay` to check the numbers."]
+        return ["Verified.", intact, "You, or people on your trust list, reproduced or witnessed every run."]
 
-    def _sentences(self) -> Iterator[str]:
-        yield "The bundle is intact: every file has its listed hash, and every grade follows from the files inside."
-        if self.redactions:
-            yield f"{quantity(len(self.redactions), 'file')} redacted; the masked text cannot be checked."
+    @property
+    def author(self) -> str:
+        """Who signed the bundle, as a sentence."""
+        return self.signature.author if self.signature else "Not signed: the author is unknown."
+
+    @property
+    def uncovered(self) -> list[str]:
+        """What the answer does not cover, as sentences."""
+        found = [f"{each.path}: {quantity(each.count, 'place')} masked, so not as written." for each in self.redactions]
         if self.unchecked:
             # Earlier versions packed the schemas, too.
             names = dict.fromkeys("schemas/" if name.startswith("schemas/") else name for name in self.unchecked)
-            yield f"Not checked: {join_words(names, 'and')}."
-            yield "Run `trainproof compare --html` on the bundle to write the page from the checked runs."
-        unproven = [run.name for run in self.runs if run.grade.name != "verified"]
-        covered = "; ".join(f"{run.name} ({run.grade.coverage})" for run in self.runs if run.grade.coverage)
-        if unproven:
-            yield f"Nobody you trust has reproduced {join_words(unproven)}. Run `trainproof replay` to check."
-            yield from [f"Replayed: {covered}."] if covered else []
-        else:
-            yield f"Reproduced or witnessed by someone you trust: {covered}."
-        yield self.signature.author if self.signature else "Not signed: the author is unknown."
+            found.append(
+                f"{join_words(names, 'and')}: `trainproof compare --html` writes the page from the checked runs."
+            )
+        return [*found, NOT_COVERED]
+
+    @property
+    def proven(self) -> str:
+        """What the verdict proves, in a few sentences."""
+        more = [self.author, f"Not covered: {' '.join(self.uncovered)}"] if self.holds else []
+        return " ".join([*self.answer, *more])
 
 
 def headline(verdict: BundleVerdict) -> str:

@@ -33,6 +33,11 @@ class ComparedSetting:
     source: Source
     values: tuple[Any, ...]
 
+    @property
+    def kind(self) -> Literal["changed", "derived"]:
+        """How a setting came to differ: changed in the configuration, or derived from it, the machine or the code."""
+        return "derived" if self.source == "effective" else "changed"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsDiff:
@@ -41,6 +46,10 @@ class SettingsDiff:
     differing: tuple[ComparedSetting, ...]
     equal: tuple[ComparedSetting, ...]
     unheld: tuple[ComparedSetting, ...]
+
+    def by_kind(self) -> list[ComparedSetting]:
+        """Return the differing settings, changed ones first."""
+        return sorted(self.differing, key=lambda setting: setting.kind)
 
 
 def setting_rank(name: str) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from evidence.compare.settings import ABSENT, values_equal
-from evidence.effective import peak_memory, planned_memory, scalar_settings
+from evidence.effective import peak_memory, planned_memory, scalar_settings, typical
 from evidence.grade import Grade, RunReport
 from evidence.index.summary import RunSummary
 from evidence.report import build_record
@@ -40,7 +40,8 @@ QUESTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("same shape of a step", ("training.microbatch_size", "training.sequence_length", "training.remat")),
 )
 """Questions about both runs, and the manifest fields that are equal if the answer is yes."""
-SETTINGS_QUESTION = "same settings except sizes, steps and log interval"
+SIZES_QUESTION = "same sizes, steps and log interval"
+SETTINGS_QUESTION = "same other settings"
 _PROGRAM = frozenset(name for name, _ in QUESTIONS) - {"same first parameters", "same training data", "same code"}
 """Questions that concern the compiled train step."""
 
@@ -175,16 +176,15 @@ def _answers(smoke: Run, full: Run) -> Iterator[SmokeAnswer]:
         yield SmokeAnswer(question=question, same=same, smoke=one, full=other)
     ours, theirs = scalar_settings(smoke), scalar_settings(full)
     differing = [name for name in sorted({*ours, *theirs}) if ours.get(name, ABSENT) != theirs.get(name, ABSENT)]
-    names = [name for name in differing if name not in SIZE_SETTINGS]
-    is_same = None if smoke.config is None or full.config is None else not names
-    # If the answer is no, list the differing settings; if it is yes, the ones that only differ in size.
-    shown = [] if is_same is None else [name for name in differing if name not in _NAMES] if is_same else names
-    yield SmokeAnswer(
-        question=SETTINGS_QUESTION,
-        same=is_same,
-        smoke=tuple(f"{name} = {ours.get(name)}" for name in shown),
-        full=tuple(f"{name} = {theirs.get(name)}" for name in shown),
-    )
+    is_known = smoke.config is not None and full.config is not None
+    for question, of_size in ((SIZES_QUESTION, True), (SETTINGS_QUESTION, False)):
+        names = [name for name in differing if name not in _NAMES and (name in SIZE_SETTINGS) is of_size]
+        yield SmokeAnswer(
+            question=question,
+            same=not names if is_known else None,
+            smoke=tuple(f"{name} = {ours.get(name)}" for name in names if is_known),
+            full=tuple(f"{name} = {theirs.get(name)}" for name in names if is_known),
+        )
 
 
 def _proved(smoke: Run, grade: Grade) -> Iterator[str]:
@@ -300,7 +300,7 @@ def _run_figures(run: Run) -> dict[str, FigureValue]:
     low, high = (get_number(run.plan, "time", "step_seconds", end) for end in ("low", "high"))
     time = None if low is None or high is None else (low, high)
     seconds = get_number(run.manifest, "result", "train_seconds")
-    step_seconds, rate = _median(run, "step_seconds"), _median(run, "tokens_per_second")
+    step_seconds, rate = (typical(column(run.metrics or [], name)) for name in ("step_seconds", "tokens_per_second"))
     score = get_number(run.eval_summary, "metrics", "exact_match", "value")
     return {
         "first loss": FigureValue(first, formats.number(first, 5)),
@@ -314,14 +314,6 @@ def _run_figures(run: Run) -> dict[str, FigureValue]:
         "last loss": FigureValue(last, formats.number(last, 4)),
         "score": FigureValue(score, formats.percent(score)),
     }
-
-
-def _median(run: Run, name: str) -> float | None:
-    """Return the median of a metric. The first of several steps does not count, because it includes a warm-up."""
-    values = column(run.metrics or [], name)
-    values = values[np.isfinite(values)]
-    values = values[1:] if len(values) > 1 else values
-    return float(np.median(values)) if len(values) else None
 
 
 def run_stages(facts: Run) -> tuple[RunStage, ...]:

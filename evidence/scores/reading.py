@@ -188,8 +188,8 @@ class Scoring:
         return {key: value for key, value in asdict(self).items() if key != "version" or value != 1}
 
     def describe(self) -> str:
-        """Return a short description, such as `last_number, compared numeric`."""
-        return f"{self.answer}, compared {self.compare}"
+        """Return a short description, such as `last_number, numeric match`."""
+        return f"{self.answer}, {self.compare} match"
 
     def read(self, text: str) -> str | None:
         """Extract the answer of an output, or return None without one."""

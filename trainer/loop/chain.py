@@ -301,11 +301,12 @@ def describe_saved_artifacts(task: Task, *, first: int = 0) -> str:
     """Return what a run saves for judges, in one line; the run begins at step `first`."""
     config, params_size = task.config.recording, size(tree_bytes(task.model.trained))
     each = tree_bytes(state_shapes(task))
-    text = f"trained parameters saved ({params_size}); others can query the model"
-    if not saves_params(task):
-        text = f"trained parameters not saved ({params_size}, limit recording.params_mib={config.params_mib})"
-        text += "; pack with --with-weights to let others query the model"
-    if count := len(steps_to_keep(task.config, each, first=first)):
-        return f"{text}; {quantity(count, 'train state')} saved ({size(each)} each); others can replay the end"
-    limit = f"limit recording.states_mib={config.states_mib}"
-    return f"{text}; no train state saved ({size(each)} each, {limit}); judges can request them"
+    count = len(steps_to_keep(task.config, each, first=first))
+    saved = [f"trained parameters ({params_size})"] if saves_params(task) else []
+    saved += [f"{quantity(count, 'training state')} ({size(each)} each)"] if count else []
+    missing = (
+        [] if saves_params(task) else [f"trained parameters ({params_size}, recording.params_mib={config.params_mib})"]
+    )
+    missing += [] if count else [f"training states ({size(each)} each, recording.states_mib={config.states_mib})"]
+    text = f"saved for verification: {', '.join(saved) or 'nothing'}"
+    return text + (f"; not saved: {', '.join(missing)}" if missing else "")

@@ -19,7 +19,7 @@ import numpy as np
 
 from evidence.layout import ANSWERS_OVER_STEPS, PROFILE
 from schemas.catalog import row_fields
-from schemas.formats import quantity
+from schemas.formats import duration, quantity
 from trainer.data.batches import HostBatch, PrefetchingSource, RowSource
 from trainer.loop.chain import StateWriter
 from trainer.loop.optimizer import build_schedule, evaluate_schedule
@@ -289,7 +289,7 @@ def train(loop: Loop, states: list[TrainState], recorder: Recorder) -> Outcome:
     peak = None if loop.memory is None else loop.memory.peak_bytes()
     recorder.record_result(train_seconds=outcome.seconds, peak_memory_bytes=peak, stopped_because=outcome.because)
     level = "error" if outcome.status == "failed" else "info"
-    message = f"{outcome.steps} steps in {outcome.seconds:.1f} s: {outcome.because}"
+    message = f"{quantity(outcome.steps, 'step')} in {duration(outcome.seconds)}: {outcome.because}"
     recorder.log(level, "trained", message, train_seconds=outcome.seconds, peak_memory_bytes=peak)
     return outcome
 

@@ -252,13 +252,14 @@ def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
     """Record the first training examples, the form of prompts, and warnings about rows."""
     recorder.document(layout.FIRST_EXAMPLES, data.first_examples(examples, run_id=recorder.run_id))
     form = data.form
-    how = "use the chat template" if form.conversation else "are plain text"
+    how = "chat template" if form.conversation else "plain text"
     how += f", dated {data.rendered_at[:10]}" if data.rendered_at else ""
     fields: dict[str, Any] = {"conversation": form.conversation, "system": form.system}
     fields |= {"thinks": form.thinks} if form.conversation else {"template": form.template}
-    recorder.log("info", conversations.FORM, f"prompts {how}", **fields)
-    how = f"answers are read as {data.scoring.describe()}"
-    recorder.log("info", answers.SCORING, how, **answers.scoring_document(data.scoring))
+    recorder.log("info", conversations.FORM, f"prompts: {how}", **fields)
+    recorder.log(
+        "info", answers.SCORING, f"answers: {data.scoring.describe()}", **answers.scoring_document(data.scoring)
+    )
     for problem in (*data.overlap_warnings, *data.warnings):
         what = f"{problem.code}: {render_sentence(problem)}"
         level = "info" if problem.severity == "note" else problem.severity

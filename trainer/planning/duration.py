@@ -214,8 +214,8 @@ class PredictedStep:
             "seconds": self.drawing.document(),
             "update_seconds": self.update.document(),
             "fraction": round(share, 3),
-            "because": f"Drawing completions is likely {share:.0%} of a step, {self.drawing.likely:.3g} s: "
-            f"{self.drawing_because}; the update takes {self.update.likely:.3g} s",
+            "because": f"Sampling takes {self.drawing.likely:.3g} s of a step ({share:.0%}): {self.drawing_because}; "
+            f"the update takes {self.update.likely:.3g} s",
         }
 
 
@@ -235,12 +235,12 @@ def predict_step(
     if limits is not None:
         name = max(limits, key=lambda each: limits[each])
         listed = ", ".join(f"{each} {seconds:.3g} s" for each, seconds in limits.items())
-        because = f"{name} decides at the device's peaks ({listed}); {EFFICIENCY:.0%} of them is likely"
+        because = f"limited by {name} (at peak rates: {listed}); {EFFICIENCY:.0%} of the peak is likely"
         update = _band(limits[name])
     if step_ratio is not None:
         likely = (update or _band(work.flops / NOMINAL_FLOPS)).likely * step_ratio
         update = Band(likely * (1 - MEASURED_WITHIN), likely, likely * (1 + MEASURED_WITHIN))
-        because = f"{because}; calibrated with measured runs"
+        because = f"{because}; corrected by measured runs"
     drawing, why = _drawing(task, target) if update is not None else (None, "")
     if why and drawing is None:
         update, because = None, why
@@ -284,7 +284,7 @@ def _drawing(task: Task, target: Target) -> tuple[Band | None, str]:
         return None, UNKNOWN_SPEED
     each = _band(max(token.values()), host=0.0)
     seconds = _band(max(reading.values())).plus(each.times(size.new_tokens)).times(1 / size.updates)
-    because = f"{size.rows:,} completions of {size.new_tokens:,} tokens at {1000 * each.likely:.3g} ms a token"
+    because = f"{size.rows:,} completions of {size.new_tokens:,} tokens at {1000 * each.likely:.3g} ms per token"
     return seconds, because + (f", for {size.updates} updates" if size.updates > 1 else "")
 
 
@@ -309,12 +309,12 @@ def session_parts(
         return []
     config, model, rows = subject.task.config, subject.task.model, subject.rows
     size, steps = params_bytes(model.base), config.limits.steps
-    loading, because = ENCODING.times(rows), f"{quantity(rows, 'row')} × {ENCODING.likely * 1000:g} ms to encode"
+    loading, because = ENCODING.times(rows), f"encode {quantity(rows, 'row')}, {ENCODING.likely * 1000:g} ms each"
     if model.reads_weights:
         loading = loading.plus(at_rate(size, NETWORK))
-        because = f"{size / 1e9:.3g} GB at {NETWORK.likely / 1e6:.3g} MB/s; {because}"
+        because = f"download {size / 1e9:.3g} GB at {NETWORK.likely / 1e6:.3g} MB/s; {because}"
     parts = [
-        SessionPart("install", INSTALL, "the wheel, and what an image lacks"),
+        SessionPart("install", INSTALL, "trainproof and missing packages"),
         compile_part(subject.task, programs, compiled),
         SessionPart("load", loading, because),
         SessionPart("train", step.times(steps), f"{steps:,} steps × {step.likely:.3g} s"),
@@ -322,7 +322,7 @@ def session_parts(
     ]
     if subject.eval_shape is not None and target.memory_bandwidth is not None:
         parts.append(evaluate_part(subject, subject.eval_shape, target))
-    parts.append(SessionPart("export", at_rate(size, DISK), f"{size / 1e9:.3g} GB to disk"))
+    parts.append(SessionPart("export", at_rate(size, DISK), f"write {size / 1e9:.3g} GB"))
     return parts[target.session_seconds is None :]
 
 
@@ -330,12 +330,12 @@ def compile_part(task: Task, programs: Sequence[ProgramMemory], compiled: Sequen
     """Return the time to compile all programs: measured if they are compiled, or by layers of the train step."""
     if compiled:
         cached = sum(each.is_kept for each in compiled)
-        start = "warm" if cached == len(compiled) else "cold"
-        because = f"{start} start: {cached} of {quantity(len(compiled), 'program')} from the cache"
+        because = f"{cached} of {quantity(len(compiled), 'program')} from the compilation cache"
         return SessionPart("compile", exactly(sum(each.seconds for each in compiled)), because)
     layers = compiled_layers(task)
     further = FURTHER_PROGRAM * sum(program.name in ("decode", "rollout") for program in programs)
-    because = f"cold start: {layers} layers × {COMPILE_LAYER.likely:g} s, {further:.0%} more for other programs"
+    because = f"{quantity(layers, 'layer')} × {COMPILE_LAYER.likely:g} s"
+    because += f", and {further:.0%} more for other programs" if further else ""
     return SessionPart("compile", COMPILE_LAYER.times(layers * (1 + further)), because)
 
 
@@ -351,7 +351,7 @@ def save_part(config: Config, checkpoint_bytes: int, *, asynchronous: bool) -> S
     hashed = len({*range(0, last, chain_interval(config)), *saved})
     writes, hashes = (1, 1) if asynchronous else (len(saved), hashed)
     seconds = at_rate(checkpoint_bytes * writes, DISK).plus(at_rate(checkpoint_bytes * hashes, HASHING))
-    because = f"{len(saved)} × {checkpoint_bytes / 1e9:.3g} GB to disk, {hashed} hashed"
+    because = f"write {len(saved)} × {checkpoint_bytes / 1e9:.3g} GB, hash {hashed}"
     if asynchronous:
         seconds = seconds.plus(at_rate(checkpoint_bytes * hashed, COPYING))
         because += "; in the background except the last"
@@ -374,7 +374,7 @@ def evaluate_part(subject: Subject, eval_shape: EvalShape, target: Target) -> Se
     seconds = token.times(batches * of.max_new_tokens)
     if reading is not None:
         seconds = seconds.plus(_band(max(reading.values())).times(batches))
-    because = f"{batches} batches × {of.max_new_tokens} tokens × {token.likely * 1000:.3g} ms, and reading prompts"
+    because = f"{batches} batches × {of.max_new_tokens} tokens × {token.likely * 1000:.3g} ms, and prefill"
     return SessionPart("evaluate", seconds, because)
 
 

@@ -295,7 +295,7 @@ def describe_offer(config: Config, offer: Offer, *, force: bool) -> list[tuple[s
     plan = plan_config(resolve_shape(config, target), target, PlanOptions())
     refuse_what_does_not_fit({**plan, "forced": force}, model=config.model.name)
     low, high = ((plan["time"] or {}).get("hours", {}).get(end) for end in ("low", "high"))
-    hours = "not known" if low is None else f"{low:.2g} to {high:.2g} h in sessions of {offer.session_hours:g} h"
+    hours = "not known" if low is None else f"{low:.2g} to {high:.2g} h; a session has {offer.session_hours:g} h"
     if low is not None and offer.left_hours is not None and low > offer.left_hours and not force:
         what = f"The run takes at least {low:.2g} h, and {offer.left_hours:g} h are left."
         fix = "Lower limits.steps, wait for the next week, or start it with --force and continue it next week."

@@ -209,7 +209,12 @@ class Recorder:
         self.manifest |= {"status": status, "finished_at": now(), "exit": ended}
         if self.chain.entries:
             self.manifest["chain"] = self.chain.document()
-        self.log("info", "run_sealed", f"sealed as {status}", manifest_sha256=sha256_manifest(self.manifest))
+        self.log(
+            "info",
+            "run_sealed",
+            f"{status}: files hashed, manifest written",
+            manifest_sha256=sha256_manifest(self.manifest),
+        )
         self.sync()
         self.manifest["artifacts"] = list_artifacts(self.folder)
         self.save()

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import tempfile
+import tomllib
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module, metadata
@@ -20,6 +21,7 @@ from typer.main import get_command
 
 from schemas.problems import INTERNAL_ERROR, Problem, ProblemError, first_line, problem_of
 from schemas.render import render_text
+from trainproof.neighbours import HOME
 
 GROUPS = {
     "Train": ("init", "train", "demo", "evaluate", "play", "export", "queue", "push"),
@@ -87,7 +89,12 @@ app = typer.Typer(cls=GroupedCommands, add_completion=False, rich_markup_mode=No
 
 def _print_version(value: bool) -> None:
     if value:
-        typer.echo(f"trainproof {metadata.version('trainproof')}")
+        try:
+            version = metadata.version("trainproof")
+        except metadata.PackageNotFoundError:  # a checkout on PYTHONPATH
+            project = tomllib.loads((HOME / "pyproject.toml").read_text("utf-8"))
+            version = f"{project['project']['version']} (not installed)"
+        typer.echo(f"trainproof {version}")
         raise typer.Exit
 
 

@@ -17,7 +17,7 @@ from evidence.bundle.page import write_report
 from evidence.compare.gate import GateLine, check_baseline, check_requirements, parse_requirements, validate_margin
 from evidence.compare.scores import Comparison, Pair, ScoreDifference, compare_runs
 from evidence.compare.smoke import SmokeCheck
-from evidence.effective import peak_memory, planned_memory
+from evidence.effective import peak_memory, planned_memory, typical
 from evidence.imports.run import ImportedRun, loss_series
 from evidence.index.index import check_paths, index_folder
 from evidence.index.summary import RunSummary
@@ -32,7 +32,7 @@ from evidence.writing import as_json_text
 from schemas import formats
 from schemas.formats import NOTHING, format_value, join_lines, quantity, visible
 from schemas.problems import ProblemError, problem_of
-from schemas.reading import get_number, get_str
+from schemas.reading import column, get_number, get_str
 from schemas.render import render_json, render_text
 from trainproof.cli.options import RUNS, AsJson
 from trainproof.output import align
@@ -52,7 +52,7 @@ Rows = list[tuple[str, str]]
 
 def runs(
     folder: Annotated[Path | None, typer.Argument(help="Folder of runs. Default: submission_runs.")] = None,
-    root: Annotated[Path | None, typer.Option(help="The same, as other commands name it.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder of runs.", hidden=True)] = None,
     archived: Annotated[bool, typer.Option("--archived", help="List archived runs too; --json always does.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -173,11 +173,9 @@ def _planned_rows(run: Run) -> Iterator[tuple[str, str]]:
         part = "" if peak.part is None else f", in {peak.part}"
         yield "memory planned", f"{formats.size(memory.bytes)}{within}; observed {peak.as_text()}{part}"
     low, high = (get_number(run.plan, "time", "step_seconds", end) for end in ("low", "high"))
-    seconds = get_number(run.manifest, "result", "train_seconds")
-    steps = get_number(run.manifest, "training", "steps_done")
-    if low is not None and high is not None and seconds is not None and steps:
-        planned = f"{formats.duration(low)} to {formats.duration(high)}"
-        yield "step planned", f"{planned}; observed {formats.duration(seconds / steps)}"
+    seconds = typical(column(run.metrics or [], "step_seconds"))
+    if low is not None and high is not None and seconds is not None:
+        yield "step planned", f"{formats.duration_range(low, high)}; observed {formats.duration(seconds)}"
 
 
 def _tool_rows(run: Run, view: ImportedRun, figures: Figures) -> Rows:
@@ -343,11 +341,9 @@ def comparison_text(comparison: Comparison) -> str:
 
 def _settings_text(comparison: Comparison) -> str:
     diff = comparison.settings_diff()
-    others = f"{len(diff.equal):,} are equal"
-    if diff.unheld:
-        others += f", {len(diff.unheld):,} are missing in some runs"
-    rows = [("setting", "source", *comparison.names)]
-    rows += [(setting.name, setting.source, *map(_shorten, setting.values)) for setting in diff.differing]
+    others = f"{len(diff.equal):,} equal" + (f", {len(diff.unheld):,} not in every run" if diff.unheld else "")
+    rows = [("kind", "setting", *comparison.names)]
+    rows += [(setting.kind, setting.name, *map(_shorten, setting.values)) for setting in diff.by_kind()]
     return f"Settings that differ ({len(diff.differing):,}; {others})\n" + (align(rows) if diff.differing else "")
 
 

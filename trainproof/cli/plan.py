@@ -21,7 +21,7 @@ from evidence.index.index import run_folders
 from evidence.targets import THIS_MACHINE, Target, load_target, targets
 from evidence.writing import as_json_text
 from schemas.catalog import VERSION
-from schemas.formats import join_lines, short_count, size
+from schemas.formats import duration, duration_range, join_lines, short_count, size
 from schemas.problems import ProblemError, problem_of
 from schemas.reading import get_str
 from trainproof.cli.options import RUNS, AsJson, Settings, using_trainer
@@ -318,23 +318,25 @@ def time_lines(plan: dict[str, Any]) -> list[str]:
     lines = []
     if time := plan.get("time"):
         hours, step = time["hours"], time["step_seconds"]
-        lines.append(f"Time: {_band(hours)} hours, likely {hours['likely']:.2g}; a step {_band(step)} s.")
+        low, likely, high = (3600 * hours[end] for end in ("low", "likely", "high"))
+        steps = duration_range(step["low"], step["high"])
+        lines.append(f"Time: {duration_range(low, high)}, likely {duration(likely)}; a step takes {steps}.")
         lines.append(f"  {time['because']}")
         if rollout := time.get("rollout"):
             lines.append(f"  {rollout['because']}.")
         if fraction := time["session_fraction"]:
-            text = f"  {_band(fraction, '.0%')} of a session of {time['session_seconds'] / 3600:g} h"
+            text = f"  {_band(fraction, '.0%')} of a {time['session_seconds'] / 3600:g}-hour session"
             if week := time["week_fraction"]:
-                text += f", {_band(week, '.0%')} of the {time['week_seconds'] / 3600:g} h of a week"
+                text += f", {_band(week, '.0%')} of the weekly {time['week_seconds'] / 3600:g}-hour quota"
             lines.append(f"{text}; {format_sessions(time['sessions'])}")
         if time["real_tokens"] is not None:
-            real = f"{time['real_tokens']:,.0f} of {time['tokens']:,} tokens of a step"
-            lines.append(f"  {real} are not padding ({time['tokens_source']})")
+            tokens = f"{time['real_tokens']:,.0f} tokens, {time['tokens']:,} padded tokens"
+            lines.append(f"  A step has {tokens} ({time['tokens_source']})")
     for title, part in (("Disk", plan.get("disk")), ("Memory of the machine", plan.get("host"))):
         if part:
             available = "" if part["available_bytes"] is None else f" of {size(part['available_bytes'])}"
             lines.append(f"{title}: {size(part['need_bytes'])}{available}: {part['because']}.")
-            lines += [f"For judges: {part['kept']}."] if part.get("kept") else []
+            lines += [f"  {part['kept']}"] if part.get("kept") else []
     return lines
 
 
@@ -384,7 +386,7 @@ def where_text(rows: Sequence[dict[str, Any]]) -> str:
     ]
     text = align(cells, indent=0, right={1, 3, 4, 5, 6, 7})
     if len({row["tokens"] for row in rows if row["tokens"]}) > 1:
-        text += "Hours are of all steps; a machine with more devices (×) trains on more tokens in each.\n"
+        text += "Hours and tokens (padded) are of all steps; with more devices (×), a step has more tokens.\n"
     return text
 
 

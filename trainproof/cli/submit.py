@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,9 +14,9 @@ import typer
 from evidence.bundle.build import BuildReport, build_bundle
 from evidence.bundle.contents import Progress
 from evidence.bundle.reading import is_unpacked_bundle
-from evidence.bundle.secrets import Redaction
-from evidence.bundle.verify import BundleVerdict, CheckedRun, verify_bundle
+from evidence.bundle.verify import BundleVerdict, verify_bundle
 from evidence.bundle.witnesses import check_attestation, check_signature, check_timestamps, sign_bundle
+from evidence.grade import CONSISTENT, FOLDER
 from evidence.hashes import sha256_file
 from evidence.layout import MANIFEST, STAMPS
 from evidence.proof.receipts import sign_receipt
@@ -37,14 +36,14 @@ from schemas.formats import join_lines, quantity, size
 from schemas.problems import ProblemError, problem_of
 from schemas.render import render_json, render_text
 from trainproof.cli.options import AsJson
-from trainproof.output import progress_bar
+from trainproof.output import align, progress_bar
 
 PARTIAL = "  Labelled partial: some runs are unfinished or have errors."
 
 
 def package(
     runs: Annotated[list[Path] | None, typer.Argument(help="Run folders.")] = None,
-    run_dir: Annotated[list[Path] | None, typer.Option(help="Run folder, the same as an argument.")] = None,
+    run_dir: Annotated[list[Path] | None, typer.Option(help="Run folder.", hidden=True)] = None,
     output: Annotated[Path | None, typer.Option(help="Zip to write. Default: bundles/<run>.zip.")] = None,
     allow_partial: Annotated[
         bool, typer.Option("--allow-partial", help="Pack unfinished runs and runs with errors, labelled as such.")
@@ -78,13 +77,15 @@ def package(
 
 def build_text(report: BuildReport) -> str:
     """Format what was packed."""
+    both = ((run.grade.describe(), run.folder_grade.describe()) for run in report.runs)
+    grades = ["; ".join(dict.fromkeys(each)) for each in both]
     lines = [
         f"{report.output}: {size(report.size_bytes)}, {report.files:,} files, intact.",
-        *(f"  {run.name}: {_graded(run)}" for run in report.runs),
+        *(f"  {run.name}: {graded}" for run, graded in zip(report.runs, grades, strict=True)),
         *([PARTIAL] if report.partial else []),
         *([f"  Skipped: {', '.join(report.left_out)}"] if report.left_out else []),
         *(f"  {item.run}: {item.detail} {item.next}".rstrip() for item in report.challenges),
-        *_redaction_lines(report.redactions),
+        *(f"  Redacted: {each.path}, {quantity(each.count, 'place')}." for each in report.redactions),
         f"  content digest {report.content_sha256}",
         f"  zip SHA-256    {report.zip_sha256}",
     ]
@@ -107,17 +108,6 @@ def build_json(report: BuildReport) -> dict[str, Any]:
             {"run_id": item.run, "can": item.state == "ok", "said": item.detail} for item in report.challenges
         ],
     }
-
-
-def _graded(run: CheckedRun) -> str:
-    """Format the grade with its scope, and the grade of the folder alone if it is another."""
-    alone = f"; {run.folder_grade.describe()}" if run.folder_grade.name != run.grade.name else ""
-    return f"{run.grade.describe()}{alone}"
-
-
-def _redaction_lines(redactions: Sequence[Redaction]) -> Iterator[str]:
-    for each in redactions:
-        yield f"  Redacted: {each.path}, {quantity(each.count, 'place')}."
 
 
 def sign(
@@ -230,21 +220,26 @@ def verify_path(path: Path, progress: Progress | None = None) -> BundleVerdict:
 
 
 def verdict_text(verdict: BundleVerdict) -> str:
-    """Format a verdict: problems, runs with their grades, and what is proven."""
-    state = "valid" if verdict.ok else "not valid"
-    lines = [f"{verdict.path}: {state} ({quantity(verdict.files, 'file')}, {size(verdict.size_bytes)})."]
-    for run in verdict.runs:
-        count = f"; {quantity(len(run.errors), 'error')}" if run.errors else ""
-        lines.append(f"  {run.name}: {_graded(run)}{count}. {' '.join(run.grade.reasons)}")
-    lines += [PARTIAL] if verdict.partial else []
-    lines += _redaction_lines(verdict.redactions)
-    lines += [f"  content digest {verdict.content_sha256}"] if verdict.content_sha256 else []
-    lines += [f"  {sentence}" for sentence in verdict.stamps.sentences] if verdict.stamps else []
-    if attestation := verdict.attestation:
-        if attestation.sentence:
-            lines.append(f"  {attestation.path.name}: {attestation.sentence} {attestation.invocation}")
-        lines += [f"  {attestation.unchecked}"] if attestation.unchecked else []
-    return render_text((*verdict.findings, *verdict.witness_problems)) + join_lines([*lines, verdict.proven])
+    """Format a verdict: the answer, problems, runs and facts as tables, and what is not covered."""
+    answer, *more = verdict.answer
+    lines = [f"{verdict.path}: {answer}", *(f"  {sentence}" for sentence in more)]
+    text = join_lines([*lines, *([PARTIAL] if verdict.partial else [])])
+    text += render_text((*verdict.findings, *verdict.witness_problems))
+    facts = [("files", f"{verdict.files:,}, {size(verdict.size_bytes)}"), ("signature", verdict.author)]
+    facts += [("content digest", verdict.content_sha256)] if verdict.content_sha256 else []
+    facts += [("timestamp", sentence) for sentence in verdict.stamps.sentences] if verdict.stamps else []
+    if found := verdict.attestation:
+        said = f"{found.path.name}: {found.sentence} {found.invocation}" if found.sentence else None
+        facts += [("attestation", text) for text in (said, found.unchecked) if text]
+    if verdict.runs:
+        rows = [("run", "grade", "confirmed by", "errors")]
+        for run in verdict.runs:
+            by = "nobody you trust" if run.grade.scope == FOLDER else run.grade.scope.removeprefix("with ")
+            rows.append((run.name, run.grade.words, by, f"{len(run.errors):,}"))
+        told = ((run.name, reason) for run in verdict.runs for reason in run.grade.reasons if reason != CONSISTENT)
+        text += f"\n{align(rows)}" + join_lines(f"  {name}: {reason}" for name, reason in told)
+    text += f"\n{align(facts)}"
+    return text + join_lines(["", "Not covered", *(f"  {each}" for each in verdict.uncovered)] if verdict.holds else [])
 
 
 def verdict_json(verdict: BundleVerdict) -> dict[str, Any]:

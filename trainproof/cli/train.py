@@ -282,7 +282,7 @@ def run_demo(root: Path, *, again: bool) -> int:
     title = "A LoRA run: adapters for that model learn stories of two calculations, which it has not seen"
     settings = [f"model.name={full / EXPORT}"]
     lora = _train_once(root / "first-lora", title, again=again, config=CONFIGS / "demo_lora.yaml", settings=settings)
-    folders, bundle = [smoke, full, lora], BUNDLES / f"{full.name}.zip"
+    folders, bundle = [smoke, full, lora], root.parent / BUNDLES / "demo.zip"
     named = " ".join(map(str, folders))
     codes = [
         _run(f"Check: trainproof check {named}", lambda: check(folders)),

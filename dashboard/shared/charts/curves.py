@@ -95,9 +95,8 @@ class RunLine:
 
     def parts(self) -> list[tuple[Part, Series]]:
         """Return the parts of the curve in drawing order."""
-        found: list[tuple[Part, Series | None]]
-        found = [("earlier", self.earlier), ("own", self.series), ("evaluation", self.evaluation)]
-        return [(part, rows) for part, rows in found if rows is not None]
+        found: dict[Part, Series | None] = {"earlier": self.earlier, "own": self.series, "evaluation": self.evaluation}
+        return [(part, rows) for part, rows in found.items() if rows is not None]
 
     @property
     def rows(self) -> int:
@@ -158,13 +157,10 @@ def draw(lines: Sequence[RunLine], options: CurveOptions, colours: Palette, run_
     looks = itertools.cycle({"color": colour, "dash": dash} for dash in DASHES for colour in run_colours)
     doubtful = {"color": colours.quiet, "dash": DOUBTFUL_DASH}
     styles = {line.name: doubtful if line.is_doubtful else look for line, look in zip(lines, looks, strict=False)}
-    fields = [
-        field for field in panel_fields() if any(rows.has(field.name) for line in lines for _, rows in line.parts())
-    ]
+    parts = [rows for line in lines for _, rows in line.parts()]
+    fields = [field for field in panel_fields() if any(rows.has(field.name) for rows in parts)]
     sharing = Counter(map(_is_large, fields))
-    panels = [
-        _Panel(field, lines, styles, x_axis, points=_PANEL_POINTS // sharing[_is_large(field)]) for field in fields
-    ]
+    panels = [_Panel(field, lines, styles, x_axis, _PANEL_POINTS // sharing[_is_large(field)]) for field in fields]
     figure = stack_panels(
         colours,
         [panel.title for panel in panels],
@@ -282,24 +278,10 @@ class _XAxis:
 
 
 class _Panel:
-    """The panel of one column: its title, axis and traces, and how many points are drawn.
-
-    Args:
-        field: The column.
-        lines: The runs.
-        styles: Colour and dash of each run by its name.
-        x_axis: The x axis.
-        points: Points that all curves of the panel share.
-    """
+    """The panel of one column: its title, axis and traces, whose curves share `points`. Styles are by name of run."""
 
     def __init__(
-        self,
-        field: RowField,
-        lines: Sequence[RunLine],
-        styles: Mapping[str, dict[str, str]],
-        x_axis: _XAxis,
-        *,
-        points: int,
+        self, field: RowField, lines: Sequence[RunLine], styles: Mapping[str, Any], x_axis: _XAxis, points: int
     ) -> None:
         self.field, self.lines, self.styles, self.x_axis = field, lines, styles, x_axis
         self.options = x_axis.options
@@ -349,10 +331,6 @@ class _Panel:
     def _values(self, rows: Series) -> np.ndarray:
         return _drawable(rows.columns[self.field.name] / self.divisor, positive=self.is_log)
 
-    def _smooth(self, values: np.ndarray) -> np.ndarray:
-        """Return the moving average, on a logarithmic axis of the logarithms."""
-        return np.exp(smooth(np.log(values), self.smoothing)) if self.is_log else smooth(values, self.smoothing)
-
     def _hover(self, words: str = "") -> dict[str, Any]:
         """Return the hover text of a curve: its column, value and run."""
         run = "<extra></extra>" if len(self.lines) == 1 else ""
@@ -372,7 +350,9 @@ class _Panel:
         elif self.smoothing > 0:
             hover = self._hover(f"{words}, not smoothed") if len(self.lines) == 1 else {"hoverinfo": "skip"}
             self.traces.append(_trace(line.name, x[kept], y[kept], style | {"width": 1.0}, opacity=0.35, **hover))
-            y = self._smooth(y).astype(np.float32)
+            # On a logarithmic axis, the logarithms are averaged.
+            y = np.exp(smooth(np.log(y), self.smoothing)) if self.is_log else smooth(y, self.smoothing)
+            y = y.astype(np.float32)
         self.traces.append(_trace(line.name, x[kept], y[kept], style | {"width": 1.6}, **more))
 
 
@@ -472,9 +452,7 @@ def curves_csv(lines: Sequence[RunLine]) -> str:
     """Return all rows of runs as CSV. Missing values are empty."""
     columns = [*axes(), *(field.name for field in panel_fields())]
     tables = [
-        pd.DataFrame(
-            {"run": csv_cell(line.name), "part": PARTS[part], **{name: rows.columns[name] for name in columns}}
-        )
+        pd.DataFrame({"run": csv_cell(line.name), "part": PARTS[part]} | {name: rows.columns[name] for name in columns})
         for line in lines
         for part, rows in line.parts()
     ]

@@ -67,7 +67,8 @@ def _evaluated_rows(view: ImportedRun, losses: Sequence[MetricRow]) -> list[Metr
     longest = max(series, key=lambda one: len(series[one]), default=None)
     place = (losses[0].source.file, losses[0].stage) if losses else longest
     found: dict[float, MetricRow] = {}
-    for row in series.get(place, []) if place and _all_steps_known(losses) else ():
+    are_known = all(math.isfinite(_value(row, "step")) for row in losses)
+    for row in series.get(place, []) if place and are_known else ():
         if math.isfinite(step := _value(row, "step")):
             found.setdefault(step, row)
     return list(found.values())
@@ -111,13 +112,8 @@ def file_rows(view: ImportedRun) -> list[tuple[str, str, str]]:
     """Return the files: path, tool, and contents."""
     rows = []
     for name, reading in view.files.items():
-        counts = {
-            "fact": len(reading.facts),
-            "row": len(reading.metrics),
-            "score": len(reading.scores),
-            "answer": len(reading.predictions),
-        }
-        contents = ", ".join(quantity(count, noun) for noun, count in counts.items())
+        parts = (reading.facts, reading.metrics, reading.scores, reading.predictions)
+        contents = ", ".join(map(quantity, map(len, parts), ("fact", "row", "score", "answer")))
         is_template = "template or example, not counted" if reading.template else contents
         rows.append((name, reading.tool or "not recognised", is_template))
     return rows
@@ -132,10 +128,6 @@ def list_files(view: ImportedRun, document: str) -> list[str]:
 def prediction_rows(view: ImportedRun) -> list[dict[str, Any]]:
     """Return the answers as prediction rows; missing values are None."""
     return [{**vars(one), "id": one.id or str(one.source), "error": None} for one in view.predictions]
-
-
-def _all_steps_known(rows: Sequence[MetricRow]) -> bool:
-    return all(math.isfinite(_value(row, "step")) for row in rows)
 
 
 def _value(row: MetricRow, name: str) -> float:

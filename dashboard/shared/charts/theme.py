@@ -80,15 +80,12 @@ def template(colours: Palette) -> go.layout.Template:
         "automargin": True,
         "fixedrange": True,
     }
+    font = {"family": _FONT, "color": colours.ink}
     layout = {
-        "font": {"family": _FONT, "size": 12, "color": colours.ink},
+        "font": font | {"size": 12},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "hoverlabel": {
-            "bgcolor": colours.paper,
-            "bordercolor": colours.line,
-            "font": {"family": _FONT, "color": colours.ink},
-        },
+        "hoverlabel": {"bgcolor": colours.paper, "bordercolor": colours.line, "font": font},
         "xaxis": axis,
         "yaxis": axis | {"gridcolor": "rgba(0,0,0,0)"},
         "uniformtext": {"minsize": 11, "mode": "hide"},

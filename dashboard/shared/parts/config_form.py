@@ -37,7 +37,8 @@ def draw_form(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
         _replace(source, form.parse_assignments(assignments))
     edits = _edits(source)
     others = [setting for setting in form.fields() if setting.path not in form.ESSENTIAL]
-    edits |= _table_edits(source, others)
+    rows = st.session_state.get(_table_key(source), {}).get("edited_rows", {})
+    edits |= {others[row].path: others[row].parse(cells[_VALUE]) for row, cells in rows.items() if _VALUE in cells}
     edited = form.edit(config, edits)
     assignments = form.assignments(config, edited)
     if assignments != st.query_params.get_all(SET):
@@ -163,8 +164,3 @@ def _draw_table(
 
 def _table_key(source: str) -> str:
     return f"table {st.session_state.get(f'tables {source}', 0)} {source}"
-
-
-def _table_edits(source: str, settings: Sequence[FormField]) -> Edits:
-    changed = st.session_state.get(_table_key(source), {}).get("edited_rows", {})
-    return {settings[row].path: settings[row].parse(cells[_VALUE]) for row, cells in changed.items() if _VALUE in cells}

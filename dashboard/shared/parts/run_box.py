@@ -14,6 +14,7 @@ from streamlit.delta_generator import DeltaGenerator
 from dashboard.shared import configs, reading, state
 from dashboard.shared.configs import StartConfig
 from dashboard.shared.parts import gate, markup, problems
+from dashboard.shared.words import plain
 from evidence.bundle.page import shared_report
 from evidence.bundle.secrets import strip_invisible
 from evidence.index.summary import RunSummary
@@ -136,12 +137,9 @@ def _draw_dialog(runs: Sequence[RunSummary]) -> None:
 
 
 def draw_share(folders: Sequence[Path]) -> None:
-    """Draw the button that creates a page to share; it is only created when the button is pressed."""
-    markup.download(
-        "Share",
-        lambda: shared_report(folders),
-        f"{folders[0].name if len(folders) == 1 else 'comparison'}.html",
-        mime="text/html",
-        icon=":material/ios_share:",
-        help="Download figures, grades and findings as one HTML page without scripts. Secrets are masked.",
-    )
+    """Draw the menu that offers a page to share; it is only created when its button is pressed."""
+    name = f"{folders[0].name if len(folders) == 1 else 'comparison'}.html"
+    with st.popover("Share", icon=":material/ios_share:"):
+        which = strip_invisible(folders[0].name) if len(folders) == 1 else quantity(len(folders), "run")
+        markup.note(f"One HTML page with figures, grades and findings of {which}. No scripts; secrets are masked.")
+        markup.download(f"Download {plain(name)}", lambda: shared_report(folders), name, mime="text/html")

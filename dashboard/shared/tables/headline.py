@@ -8,11 +8,23 @@ from typing import Any, NamedTuple
 from dashboard.shared.files import Series
 from dashboard.shared.tables.planned import get_band
 from dashboard.shared.words import program_name
-from evidence.effective import peak_memory, planned_memory
-from schemas.formats import NOTHING, count, duration, number, percent, percent_range, rate, short_count, size
+from evidence.effective import peak_memory, planned_memory, typical
+from schemas.formats import (
+    NOTHING,
+    count,
+    duration,
+    duration_range,
+    number,
+    percent,
+    percent_range,
+    rate,
+    short_count,
+    size,
+)
 from schemas.reading import get_bool, get_number, get_path, get_str, seconds_between
 
 Document = Mapping[str, Any] | None
+Row = tuple[str, str, str, str]
 
 
 class HeadlineFigure(NamedTuple):
@@ -54,8 +66,8 @@ def figures(
         HeadlineFigure("Steps", count(steps), _text("of {} planned", count, get_number(training, "steps_planned"))),
         last,
         _score(eval_summary),
-        HeadlineFigure("Tokens seen", short_count(tokens), _text("{} per step", count, step_tokens)),
-        _speed(result, training, live),
+        HeadlineFigure("Tokens seen", short_count(tokens), _text("{} padded tokens per step", count, step_tokens)),
+        _speed(series if is_sound else None, is_live=live is not None),
         HeadlineFigure("Peak memory", size(peak.bytes if peak else None), scope),
         HeadlineFigure("Duration", duration(seconds), _text("{} of training", duration, train_seconds)),
     ]
@@ -90,19 +102,15 @@ def _score(eval_summary: Document) -> HeadlineFigure:
     return HeadlineFigure("Exact match", percent(get_number(exact, "value")), "; ".join(filter(None, details)))
 
 
-def _speed(result: Document, training: Document, live: Series | None) -> HeadlineFigure:
-    """Return the mean speed of a finished run, or the speed of the last step of a running one."""
-    tokens, seconds = get_number(result, "tokens_seen"), get_number(result, "train_seconds")
-    steps = get_number(training, "steps_done")
-    if tokens and seconds and steps:
-        return HeadlineFigure("Speed", rate(tokens / seconds, "tokens"), f"{number(seconds / steps, 3)} s per step")
-    speed, step = (live.last(name) if live is not None else None for name in ("tokens_per_second", "step_seconds"))
-    return HeadlineFigure(
-        "Speed", rate(speed, "tokens"), "" if step is None else f"{number(step, 3)} s for the last step"
-    )
+def _speed(series: Series | None, *, is_live: bool) -> HeadlineFigure:
+    """Return the typical speed of a finished run, or the speed of the last step of a running one."""
+    names = ("tokens_per_second", "step_seconds") if series is not None and series.rows else ()
+    speed, step = [series.last(name) if is_live else typical(series.columns[name]) for name in names] or (None, None)
+    detail = _text("{} for the last step" if is_live else "{} per step, without the first", duration, step)
+    return HeadlineFigure("Speed", rate(speed, "tokens"), detail)
 
 
-def compare_with_plan(plan: Document, manifest: Document) -> list[tuple[str, str, str, str]]:
+def compare_with_plan(plan: Document, manifest: Document, series: Series | None = None) -> list[Row]:
     """Compare device, memory, step time and verdict of a plan with a run; empty without a plan.
 
     Returns:
@@ -124,14 +132,14 @@ def compare_with_plan(plan: Document, manifest: Document) -> list[tuple[str, str
         get_str(manifest, "result", "stopped_because") or NOTHING,
         "Started with --force, although the plan does not fit." if get_bool(plan, "forced") is True else "",
     )
-    return [device, _compare_memory(plan, manifest), *_compare_step(plan, manifest), fits]
+    return [device, _compare_memory(plan, manifest), *_compare_step(plan, series), fits]
 
 
 def _times(devices: float | None, name: str | None) -> str:
     return NOTHING if name is None else f"{count(devices)} × {name}"
 
 
-def _compare_memory(plan: Document, manifest: Document) -> tuple[str, str, str, str]:
+def _compare_memory(plan: Document, manifest: Document) -> Row:
     peak = peak_memory(manifest)
     planned = planned_memory(plan, peak.scope if peak else "one device")
     text, remark = NOTHING, ""
@@ -148,15 +156,14 @@ def _compare_memory(plan: Document, manifest: Document) -> tuple[str, str, str, 
     return "Peak memory", text, peak.as_text() if peak else NOTHING, remark
 
 
-def _compare_step(plan: Document, manifest: Document) -> list[tuple[str, str, str, str]]:
+def _compare_step(plan: Document, series: Series | None) -> list[Row]:
     band = get_band(plan, "time", "step_seconds")
     if band is None:
         return []
-    seconds, steps = get_number(manifest, "result", "train_seconds"), get_number(manifest, "training", "steps_done")
-    observed = seconds / steps if seconds and steps else None
+    observed = typical(series.columns["step_seconds"]) if series is not None else None
     remark = ""
     if observed is not None:
         ratio = f"{number(observed / band.likely, 3)} × the likely time, " if band.likely else ""
         remark = f"{ratio}{'within' if band.low <= observed <= band.high else 'outside'} the planned range."
-    planned = f"{duration(band.likely)} ({duration(band.low)} to {duration(band.high)})"
+    planned = f"{duration(band.likely)} ({duration_range(band.low, band.high)})"
     return [("Step time", planned, duration(observed), remark)]

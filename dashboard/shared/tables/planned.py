@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dashboard.shared.words import METHODS, get_method, get_verdict, program_name
-from schemas.formats import count, duration, number, percent, size
+from schemas.formats import count, duration, duration_range, number, percent, size
 from schemas.problems import Problem, Severity
 from schemas.reading import get_number, get_objects, get_path, get_str
 
@@ -201,10 +201,11 @@ def _time_line(plan: Plan) -> str:
         return ""
     tokens, real = get_number(plan, "time", "tokens"), get_number(plan, "time", "real_tokens")
     padding = f" ({percent(1 - real / tokens)} padding)" if tokens and real is not None and real <= tokens else ""
-    batch = f" of {count(tokens)} tokens{padding}" if tokens else ""
-    run = _interval(hours.low * _HOUR_SECONDS, hours.high * _HOUR_SECONDS)
+    batch = f" of {count(tokens)} padded tokens{padding}" if tokens else ""
+    run = duration_range(hours.low * _HOUR_SECONDS, hours.high * _HOUR_SECONDS)
     rollout = get_str(plan, "time", "rollout", "because")
-    return f"{run} in total, {_interval(step.low, step.high)} per step{batch}." + (f" {rollout}." if rollout else "")
+    each = duration_range(step.low, step.high)
+    return f"{run} in total, {each} per step{batch}." + (f" {rollout}." if rollout else "")
 
 
 def _quota_line(plan: Plan) -> str:
@@ -224,7 +225,3 @@ def _quota_line(plan: Plan) -> str:
         elif isinstance(likely, int) and likely > 1:
             parts.append(f"{count(likely)} sessions" + (f" in {count(weeks)} weeks" if weeks and weeks > 1 else ""))
     return f"{', '.join(parts)}." if parts else ""
-
-
-def _interval(low: float, high: float) -> str:
-    return duration(low) if low == high else f"{duration(low)} to {duration(high)}"

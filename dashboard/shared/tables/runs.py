@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z][\w./@-]{0,99}")
 """Names of settings and figures that can be searched; an invalid file may contain any others."""
 
 
-def _cells(run: RunSummary, changed: str) -> dict[str, object]:
+def _cells(run: RunSummary, changed: str, reference: str | None) -> dict[str, object]:
     """Return the values of a run by field."""
     is_sound = run.grade != "contradictory"
     has_interval = is_sound and run.score_low is not None
@@ -36,6 +36,7 @@ def _cells(run: RunSummary, changed: str) -> dict[str, object]:
         "grade": run.grade,
         "evidence": marks(run.documents),
         "changed": changed,
+        "reference": reference,
         "score": run.score if is_sound else None,
         "interval": formats.percent_range(run.score_low, run.score_high) if has_interval else None,
         "loss": run.last_loss,
@@ -61,7 +62,7 @@ def _cells(run: RunSummary, changed: str) -> dict[str, object]:
     }
 
 
-FIELDS = tuple(_cells(RunSummary(path=Path(), run_id="", grade="not a run", reasons=()), ""))
+FIELDS = tuple(_cells(RunSummary(path=Path(), run_id="", grade="not a run", reasons=()), "", None))
 QUERY_FIELDS = tuple(key for key in FIELDS if key not in {"interval", "curve"})
 
 
@@ -80,7 +81,7 @@ class RunTable:
         self.summaries = summaries
         self.by_name = {run.path.name: run for run in summaries}
         self._places = {name: place for place, name in enumerate(self.by_name)}
-        cells = [_cells(run, changed) for run, changed in zip(summaries, describe_changes(summaries), strict=True)]
+        cells = [_cells(run, *change) for run, change in zip(summaries, describe_changes(summaries), strict=True)]
         self.frame = pd.DataFrame({key: _column([row[key] for row in cells]) for key in FIELDS})
         settings = {name for run in summaries for name in run.settings} - set(FIELDS)
         figures = {name for run in summaries for name in run.figures} - set(FIELDS) - settings
@@ -148,6 +149,9 @@ class RunTable:
             return pd.Series([[label(signs, word)] if word else [] for word in words], index=values.index)
         if key == "started":
             return pd.to_datetime(values, utc=True)
+        if key == "minutes":  # in whole seconds, at least one
+            seconds = (60 * pd.to_numeric(values)).round().clip(lower=1)
+            return pd.to_timedelta(seconds, unit="s", errors="coerce")
         if key in {"evidence", "curve", "tag"}:
             return values.map(list)
         if is_number(values):
@@ -191,14 +195,15 @@ def cell_text(value: object) -> str:
 
 _NO_SETTINGS = frozenset({"name", "mode", "schema_version"})
 _NO_DEFAULT = frozenset({"model.name", "model.weights", "data.dataset", "evaluation.eval_set"})
-_MAX_CHANGES = 3
+MAX_CHANGED = 48  # characters that fit the column
+_MAX_VALUE = 16
 
 
-def describe_changes(summaries: Sequence[RunSummary]) -> list[str]:
-    """Describe for each run which settings differ from the run it continues, else from the previous run, else defaults.
+def describe_changes(summaries: Sequence[RunSummary]) -> list[tuple[str, str | None]]:
+    """Describe for each run which settings differ from another run or the defaults, and name that reference.
 
-    The summaries are in order, newest first; the previous run is the next older one of the same model and mode. Missing
-    settings have their default. The text is empty if a run states no settings.
+    The reference is the run that it continues, else the previous run of the same model and mode, else the defaults. The
+    summaries are in order, newest first. Missing settings have their default. A run without settings has no reference.
     """
     defaults = {setting.dotted: setting.default for setting in form.fields()}
     by_id = {run.run_id: run for run in summaries}
@@ -206,7 +211,8 @@ def describe_changes(summaries: Sequence[RunSummary]) -> list[str]:
     texts = []
     for run in reversed(summaries):
         other = by_id.get(run.parent or "") or latest.get((run.model, run.mode))
-        texts.append(_describe(run.settings, other.settings if other is not None else None, defaults))
+        text = _describe(run.settings, other.settings if other is not None else None, defaults)
+        texts.append((text, (other.path.name if other is not None else "defaults") if text else None))
         if run.settings:
             latest[run.model, run.mode] = run
     return texts[::-1]
@@ -221,13 +227,16 @@ def _describe(
     for key in dict.fromkeys([*settings, *(other or ())]):
         own, theirs = (each.get(key, defaults.get(key)) for each in (settings, other or {}))
         if own != theirs and key not in _NO_SETTINGS and (other is not None or key not in _NO_DEFAULT):
-            name = "model" if key == "model.name" else key.rpartition(".")[2]
-            change = format_yaml(own) if other is None else f"{format_yaml(theirs)} → {format_yaml(own)}"
-            parts.append(f"{name} {change}")
-    if not parts:
-        return "nothing" if other is not None else "defaults"
-    more = f", {len(parts) - _MAX_CHANGES} more" if len(parts) > _MAX_CHANGES else ""
-    return shorten(strip_invisible(", ".join(parts[:_MAX_CHANGES]) + more), 200)
+            group, _, name = key.rpartition(".")
+            values = [own] if other is None else [theirs, own]
+            shown = " → ".join(shorten(strip_invisible(format_yaml(value)), _MAX_VALUE) for value in values)
+            parts.append(f"{group if name in {'name', 'kind'} else name} {shown}")
+    text = ", ".join(parts) or "nothing"
+    for count in reversed(range(1, len(parts))):
+        if len(text) <= MAX_CHANGED:
+            break
+        text = f"{', '.join(parts[:count])} +{len(parts) - count}"
+    return shorten(text, 2 * MAX_CHANGED)
 
 
 def group_runs(table: RunTable, names: Sequence[str], key: str) -> tuple[pd.DataFrame, list[str]]:

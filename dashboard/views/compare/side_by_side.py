@@ -22,7 +22,7 @@ from dashboard.shared.words import GRADES, STATUSES, Sign, both_ends, csv_text, 
 from evidence import layout
 from evidence.bundle.secrets import strip_invisible
 from evidence.compare.scores import Comparison, Flip, Pair, PairVerdict, judge_pairs
-from evidence.compare.settings import ABSENT
+from evidence.compare.settings import ABSENT, ComparedSetting
 from evidence.index.summary import RunSummary
 from evidence.report import Headline
 from evidence.run import Run
@@ -265,6 +265,7 @@ def _draw_settings(compared: Comparison, *, every: bool) -> None:
         markup.note("No setting differs.")
     if hidden := len(frame) - len(shown):
         markup.note(f"{formats.quantity(hidden, 'setting')} hidden: equal, or not in every run.")
+    markup.note("Derived settings follow from changed ones, the machine or the code.")
 
 
 def _draw_frame(frame: pd.DataFrame, alt: str) -> None:
@@ -295,8 +296,7 @@ def _format_headline(figure: Headline) -> str:
 def settings_frame(compared: Comparison) -> pd.DataFrame:
     """Return all settings as text, changed ones first, then those that follow from them, the machine or the code."""
     diff = compared.settings_diff()
-    rows = [("derived" if one.source == "effective" else "changed", one) for one in diff.differing]
-    rows.sort(key=lambda row: row[0])
+    rows: list[tuple[str, ComparedSetting]] = [(one.kind, one) for one in diff.by_kind()]
     rows += [("not in every run", one) for one in diff.unheld] + [("equal", one) for one in diff.equal]
     return pd.DataFrame(
         [[_format_value(value) for value in setting.values] for _, setting in rows],

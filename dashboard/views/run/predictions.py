@@ -41,13 +41,11 @@ _MAX_TEXT = 8_000
 _ITEM = "item"  # query parameter with the shown item
 _MAX_ITEM = 200  # longer ids are not put into the address
 
+_PERCENT = st.column_config.NumberColumn(format="%.1f %%")
 _SCORE_COLUMNS: Mapping[str, Any] = {
     "Value": st.column_config.TextColumn(width=160),
     "Exact match": st.column_config.ProgressColumn(min_value=0, max_value=100, format="%.1f %%", width=160),
-    **{
-        name: st.column_config.NumberColumn(format="%.1f %%")
-        for name in ("Untrained", "Format", "Lenient", "Untrained, lenient")
-    },
+    **dict.fromkeys(("Untrained", "Format", "Lenient", "Untrained, lenient"), _PERCENT),
 }
 _ANSWER_COLUMNS: Mapping[str, Any] = {
     "Item": st.column_config.TextColumn(width=110, pinned=True),

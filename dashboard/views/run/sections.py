@@ -41,7 +41,8 @@ def draw_plan(run: Run) -> None:
         reason = "cannot be read, see Problems" if PLAN in run.files else "is missing; training writes it before step 1"
         markup.empty("No plan", f"plan.json {reason}.")
         return
-    markup.table(["Figure", "Planned", "Observed", "Remark"], headline.compare_with_plan(run.plan, run.manifest))
+    compared = headline.compare_with_plan(run.plan, run.manifest, reading.load_series(run.path))
+    markup.table(["Figure", "Planned", "Observed", "Remark"], compared)
     st.header("Planned memory by part", anchor=False)
     peak = peak_memory(run.manifest)
     observed = peak.bytes if peak is not None and peak.scope == "one device" else None
@@ -161,8 +162,12 @@ def draw_machine(run: Run) -> None:
     """Draw the figures of the machine's sensors while the run worked; nothing without such rows."""
     if rows := run.rows(SYSTEM).values:
         st.header("System metrics", anchor=False)
-        alt = "Memory, load and waiting for data over the run"
-        markup.show_figure(machine_figure(rows, markup.colours()), key="machine", alt=alt)
+        if len(rows) < _CHARTED:
+            markup.table(["Figure", *(f"Sample {number}" for number in range(1, len(rows) + 1))], machine_rows(rows))
+            markup.note(f"Charts need {_CHARTED} samples; recording.system_every_seconds sets their interval.")
+        else:
+            alt = "Memory, load and waiting for data over the run"
+            markup.show_figure(machine_figure(rows, markup.colours()), key="machine", alt=alt)
         if not rows[-1]["device_utilisation_percent"]:
             markup.note("No sensor for the load of devices was found.")
 
@@ -173,10 +178,10 @@ def draw_problems(folder: Path) -> None:
     grade = found.grade
     meaning = GRADES[grade.name].meaning
     st.html(f'<p class="tp-sub">{markup.sign(GRADES, grade.name, grade.coverage)} {markup.safe(meaning)}</p>')
-    if found.findings:
-        show_problems(found.findings)
-    else:
+    if not found.findings:
+        markup.note("No problems found in the schemas, hashes, results, scores, settings and code of this run.")
         markup.bullets("Why this grade", grade.reasons)
+    show_problems(found.findings)
 
 
 _LEVELS = ("debug", "info", "warning", "error")
@@ -229,8 +234,32 @@ def draw_log(folder: Path, *, following: bool) -> None:
 
 Row = Mapping[str, Any]
 
+_CHARTED = 5
 _PANEL_PIXELS = 110
 _DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+def _readings(rows: Sequence[Row]) -> list[tuple[int, str, list[float | None]]]:
+    """Return the panel (memory in bytes, load or waiting in percent), the name and the values of each sensor."""
+    waits = [None if row["data_wait_fraction"] is None else 100 * row["data_wait_fraction"] for row in rows]
+    found = [
+        (1, "host memory", [row["host_memory_used_bytes"] for row in rows]),
+        (1, "memory of the training process", [row["process_memory_bytes"] for row in rows]),
+        (2, "CPU load", [row["host_cpu_percent"] for row in rows]),
+        (3, "waiting for data", waits),
+    ]
+    for panel, key, what in ((1, "device_memory_used_bytes", "memory"), (2, "device_utilisation_percent", "load")):
+        columns = itertools.zip_longest(*(row[key] for row in rows))
+        found += [(panel, f"{what} of device {number}", list(values)) for number, values in enumerate(columns)]
+    return found
+
+
+def machine_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Return the rows of system.jsonl as a table with a line per sensor."""
+    return [
+        (name, *(formats.size(one) if panel == 1 else formats.percent(one and one / 100) for one in values))
+        for panel, name, values in _readings(rows)
+    ]
 
 
 def machine_figure(rows: Sequence[Row], colours: Palette) -> go.Figure:
@@ -239,25 +268,12 @@ def machine_figure(rows: Sequence[Row], colours: Palette) -> go.Figure:
     seconds = [row["clock_seconds"] - rows[0]["clock_seconds"] for row in rows]
     second_divisor, time_unit = choose_unit("seconds", max(seconds))
     panels = [f"Memory ({unit})", "Load (%)", "Waiting for data (%)"]
-    waits = [None if row["data_wait_fraction"] is None else 100 * row["data_wait_fraction"] for row in rows]
-    lines = [
-        (1, "host memory", [row["host_memory_used_bytes"] / divisor for row in rows]),
-        (1, "memory of the training process", [row["process_memory_bytes"] / divisor for row in rows]),
-        (2, "CPU load", [row["host_cpu_percent"] for row in rows]),
-        (3, "waiting for data", waits),
-    ]
-    for panel, key, what in (
-        (1, "device_memory_used_bytes", "memory of device"),
-        (2, "device_utilisation_percent", "load of device"),
-    ):
-        for number, readings in enumerate(itertools.zip_longest(*(row[key] for row in rows))):
-            scale = divisor if panel == 1 else 1
-            lines.append((panel, f"{what} {number}", [None if value is None else value / scale for value in readings]))
     figure = stack_panels(colours, panels, [_PANEL_PIXELS] * len(panels), legend_rows=1)
-    for index, (panel, name, values) in enumerate(lines):
+    for index, (panel, name, values) in enumerate(_readings(rows)):
+        scale = divisor if panel == 1 else 1
         figure.add_scatter(
             x=[second / second_divisor for second in seconds],
-            y=values,
+            y=[None if value is None else value / scale for value in values],
             name=name,
             line={"color": colours.tones[("fair", "good", "quiet")[index % 3]], "dash": _DASHES[index % 4]},
             yaxis=f"y{panel}",

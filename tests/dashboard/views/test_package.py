@@ -61,7 +61,7 @@ def test_a_run_that_is_ready_is_built_with_one_click(opened: Open, root: Path, t
     app = press(app, "Build")
     assert "</span>valid</span>" in said(app)
     assert app.code[-1].value == "trainproof verify bundles/alpha.zip"
-    assert [button.label.split()[0] for button in app.get("download_button")] == ["Share", "Download"]
+    assert [button.label.split()[0] for button in app.get("download_button")] == ["Download", "Download"]
     bundle = tmp_path / "bundles" / "alpha.zip"
     assert verify_bundle(bundle).ok
     with zipfile.ZipFile(bundle) as archive:

@@ -117,7 +117,7 @@ def test_outputs_without_answer_are_reported():
     rows = [{"output_text": text, "error": None, "extracted_answer": None} for text in texts]
     [problem] = none_read(rows, Scoring(), file="predictions.jsonl")
     assert problem.what == (
-        "None of 5 outputs has an answer in the form that is read (tags, compared exact), "
+        "None of 5 outputs has an answer in the form that is read (tags, exact match), "
         f'for example "It is 5.", "…{("word " * 30).strip()[-39:]}" and "".'
     )
     assert none_read([*rows, rows[0] | {"extracted_answer": "4"}], Scoring(), file="") == []

@@ -129,7 +129,7 @@ def test_the_entries_of_a_run_are_counted_as_it_writes_them():
     config = load_config(FULL / "config.yaml")
     written = len((FULL / layout.CHAIN).read_text().splitlines())
     part = duration.save_part(config, 10**9, asynchronous=False)
-    assert part.because.endswith(f", {written} hashed")
+    assert part.because.endswith(f", hash {written}")
     assert part.seconds.likely > written * 10**9 / duration.HASHING.likely
     assert duration.save_part(config, 0, asynchronous=False).seconds == exactly(0.0)
 
@@ -147,7 +147,7 @@ def test_asynchronous_saving_costs_a_copy_of_each_state_and_the_last_one_in_full
 def test_compilation_is_measured_or_predicted_by_layers(demo: Subject):
     kept = [SimpleNamespace(seconds=seconds, is_kept=True) for seconds in (10, 5, 2.5)]
     took = duration.compile_part(demo.task, [], kept)
-    assert (took.seconds, took.because) == (exactly(17.5), "warm start: 3 of 3 programs from the cache")
+    assert (took.seconds, took.because) == (exactly(17.5), "3 of 3 programs from the compilation cache")
     programs = Estimator(platform="gpu", available_bytes=None).programs(demo.task, demo.eval_shape)
     layers = demo.task.model.source.spec.layers
     assert duration.compile_part(demo.task, programs, []).seconds == duration.COMPILE_LAYER.times(1.5 * layers)

@@ -65,7 +65,7 @@ def test_one_configuration_is_shown_on_all_targets(run, config: Path):
     assert (code, len(lines)) == (0, 19)
     assert [line.split()[0] for line in lines[1:3]] == ["kaggle-tpu-v5e-8", "tpu-v5e-1"]
     assert max(map(len, lines[:18])) <= 80
-    assert lines[18].startswith("Hours are of all steps")
+    assert lines[18].startswith("Hours and tokens")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_hours_of_more_devices_are_of_more_tokens():
         "target            ×  verdict    GiB     of     hours  session  tokens\n"
         "kaggle-tpu-v5e-8  8  fits     12.00  16.00  0.25–1.1      50%  52.4 M\n"
         "l4                1  fits     12.00  16.00  0.25–1.1      50%  6.55 M\n"
-        "Hours are of all steps; a machine with more devices (×) trains on more tokens in each.\n"
+        "Hours and tokens (padded) are of all steps; with more devices (×), a step has more tokens.\n"
     )
     assert "Hours" not in where_text([row("l4", 800), row("t4", 800)])
 
