@@ -109,10 +109,10 @@ def _grade_item(run: RunSummary) -> ChecklistItem:
 
 def _draw_checks(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> None:
     """Draw the state of each run, what to fix first, and the rest folded."""
-    states = [[label(MARKS, merge_marks(held)) for held in cards(run.documents).values()] for run in runs]
+    marks = [[label(MARKS, merge_marks(held)) for held in cards(run.documents).values()] for run in runs]
     markup.table(
         ["Run", "Grade", *CARDS],
-        [(run.path.name, label(GRADES, run.grade), *each) for run, each in zip(runs, states, strict=True)],
+        [(run.path.name, label(GRADES, run.grade), *each) for run, each in zip(runs, marks, strict=True)],
         marked=[place for place, run in enumerate(runs) if any(document.mark == "wrong" for document in run.documents)],
     )
     states = {"blocked": "blocking problem", "warning": "warning"}

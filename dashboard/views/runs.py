@@ -74,12 +74,12 @@ def _columns(names: Sequence[str] = ()) -> dict[str, Any]:
 
     opens: Any = {"pinned": True, "alignment": "left", "type": "tertiary", "key": _CLICK}
     documents = "Run manifest, eval summary and logs: do they follow their schemas, and are they as the run wrote them?"
-    differs = "Settings that differ from the run in Compared with, as before → now; +2 is two more."
+    differs = "Settings that differ from the run in Compared with, as before → now."
     reference = "The run that this one continues, else the previous run of the model, else the defaults."
     exact = "Exact match; empty for contradictory runs."
     width = min(_MAX_NAME_PIXELS, max([120, *(24 + 8 * len(name) for name in names)]))
+    run = make.ButtonColumn("Run", help="Name of the run folder; a click opens the run.", width=width, **opens)
     columns: dict[str, Any] = {
-        "run": make.ButtonColumn("Run", help="Name of the run folder; a click opens the run.", width=width, **opens),
         "grade": signs("Grade", grades, "Grade, or how an unfinished run ended.", 130),
         "evidence": signs("Evidence", every_mark(), documents, 110),
         "changed": text("Changed", 340, differs),
@@ -92,7 +92,7 @@ def _columns(names: Sequence[str] = ()) -> dict[str, Any]:
         "minutes": number("Duration", "From start to end.", 110),
         "tag": make.ListColumn("Tags", width=110),
         "mode": text("Mode", 62, "smoke or full."),
-        "model": text("Model", 128),
+        "model": text("Model", 200),
         "device": text("Device", 110),
         "steps": number("Steps", "Optimizer steps completed.", 70),
         "tokens": number("Tokens", "Training tokens seen, without padding.", 90),
@@ -110,7 +110,7 @@ def _columns(names: Sequence[str] = ()) -> dict[str, Any]:
     for key, column in columns.items():
         if key in tables.QUERY_FIELDS and key != column["label"].lower():
             column["help"] = f"{column['help'] or ''} In a search: {key}.".lstrip()
-    return columns
+    return {"run": run, **columns}
 
 
 def page() -> None:
@@ -201,7 +201,7 @@ def _draw_filters(runs: RunTable) -> dict[str, list[str]]:
 def _draw_columns_and_order(runs: RunTable) -> tuple[list[str], str | None, bool, str | None, bool]:
     """Draw the menu, and return columns, sort field, is descending, group field, shows archived runs."""
     others = (*runs.settings, *runs.figures)
-    titles = {key: column["label"] for key, column in _columns().items()}
+    titles = {key: "Run" if key == "run" else column["label"] for key, column in _columns().items()}
     with st.popover("Columns and order", icon=":material/view_column:", key="runs_look"):
         columns = st.multiselect(
             "Columns, in this order",

@@ -50,12 +50,12 @@ def chosen(app: AppTest, names: Sequence[str]) -> AppTest:
 
 
 def test_columns_and_order_stand_in_the_address(opened: Open, three: Path) -> None:
-    app = opened(RUNS, columns=["steps", "optimizer.learning_rate", "last.grad_norm", "no.such"], sort="steps")
+    app = opened(RUNS, columns=["Steps", "optimizer.learning_rate", "last.grad_norm", "no.such"], sort="Steps")
     table = app.dataframe[0].value
     assert table.columns.tolist() == ["run", "steps", "optimizer.learning_rate", "last.grad_norm"]
     assert table["run"].tolist() == ["alpha", "beta", "gamma"]
     assert table["optimizer.learning_rate"].tolist() == [0.001] * 3
-    assert listed(opened(RUNS, sort="steps", order="descending")) == ["gamma", "beta", "alpha"]
+    assert listed(opened(RUNS, sort="Steps", order="descending")) == ["gamma", "beta", "alpha"]
     assert listed(opened(RUNS, sort="no.such")) == ["alpha", "beta", "gamma"]
     assert listed(opened(RUNS, q="last.step>15 optimizer.learning_rate<0.01 -run:beta")) == ["gamma"]
 
@@ -64,7 +64,7 @@ def test_a_long_list_has_pages(opened: Open, three: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(table, "PAGE_ROWS", 2)
     note = "1–2 of 3. Search and Sort by use all runs, a click on a column title only this page."
     assert note in said(opened(RUNS))
-    app = opened(RUNS, page="2", sort="steps", order="descending")
+    app = opened(RUNS, page="2", sort="Steps", order="descending")
     assert listed(app) == ["alpha"]
     assert "3–3 of 3" in said(app)
     assert listed(opened(RUNS, page="9")) == ["alpha", "beta"]
@@ -91,7 +91,7 @@ def test_archived_runs_are_hidden_counted_and_come_back(opened: Open, three: Pat
 
 def test_tags_and_notes_are_columns_and_fields_and_never_more_than_text(opened: Open, three: Path) -> None:
     change_notes([three / "alpha", three / "beta"], NotesEdit(add=("baseline", "good"), note=HOSTILE), NOW)
-    app = opened(RUNS, q="note:onerror", tag="baseline", columns=["tag", "note", "grade"])
+    app = opened(RUNS, q="note:onerror", tag="baseline", columns=["Tags", "Note", "Grade"])
     table = app.dataframe[0].value
     assert table["note"].tolist() == [HOSTILE, HOSTILE]
     assert [list(cell) for cell in table["tag"]] == [["baseline", "good"]] * 2
@@ -155,7 +155,7 @@ def test_a_tick_counts_from_the_moment_it_is_made() -> None:
 
 def test_groups_keep_evaluation_sets_and_objectives_apart(opened: Open, three: Path) -> None:
     write_run(three, "delta", seed=7, config={"model": {"name": "small"}, "objective": {"kind": "dpo"}})
-    app = opened(RUNS, group="model")
+    app = opened(RUNS, group="Model")
     groups = app.dataframe[0].value
     assert groups[["Group", "Objective", "Runs"]].to_numpy().tolist() == [
         ["small", "dpo", 1],
@@ -190,9 +190,25 @@ def test_no_value_of_a_run_breaks_sorting_grouping_display_or_csv(key: str) -> N
 
 def test_changes_are_told_with_defaults_filled_in(three: Path) -> None:
     older, newer = (index_runs(three)[0] for _ in range(2))
-    older = replace(older, run_id="older", settings={"optimizer.learning_rate": 0.001})
+    older = replace(older, path=Path("older"), run_id="older", settings={"optimizer.learning_rate": 0.001})
     newer = replace(newer, settings={"optimizer.learning_rate": 0.002, "data.packing": False, "seed": 0})
-    assert table.describe_changes([newer, older])[0] == "learning_rate 0.001 → 0.002"
+    assert table.describe_changes([newer, older])[0] == ("learning_rate 0.001 → 0.002", "older")
+    many = {"optimizer.name": "adafactor", "method.kind": "lora", "limits.steps": 9, "batch.microbatch_size": 2}
+    text, reference = table.describe_changes([replace(older, settings=many)])[0]
+    assert (text, reference) == ("optimizer adafactor, method lora +2 more", "defaults")
+    assert len(text) <= table.MAX_CHANGED
+
+
+def test_the_list_names_documents_that_are_not_valid_and_short_durations(opened: Open, three: Path) -> None:
+    (three / "beta" / "eval_summary.json").unlink()
+    (three / "gamma" / "metrics.jsonl").write_text("{}\n")
+    shown = opened(RUNS).dataframe[0].value.set_index("run")
+    assert shown["evidence"].map(list).to_dict() == {
+        "alpha": ["✓ all valid"],
+        "beta": ["✕ run manifest invalid", "– eval summary missing"],
+        "gamma": ["✕ logs invalid"],
+    }
+    assert shown["minutes"]["alpha"] >= pd.Timedelta(seconds=1)
 
 
 CELLS = {

@@ -299,14 +299,12 @@ def _named_leaves(state: StoredState) -> dict[str, Any]:
 
 def describe_saved_artifacts(task: Task, *, first: int = 0) -> str:
     """Return what a run saves for judges, in one line; the run begins at step `first`."""
-    config, params_size = task.config.recording, size(tree_bytes(task.model.trained))
-    each = tree_bytes(state_shapes(task))
+    config, each = task.config.recording, tree_bytes(state_shapes(task))
     count = len(steps_to_keep(task.config, each, first=first))
-    saved = [f"trained parameters ({params_size})"] if saves_params(task) else []
-    saved += [f"{quantity(count, 'training state')} ({size(each)} each)"] if count else []
-    missing = (
-        [] if saves_params(task) else [f"trained parameters ({params_size}, recording.params_mib={config.params_mib})"]
-    )
-    missing += [] if count else [f"training states ({size(each)} each, recording.states_mib={config.states_mib})"]
+    params = f"trained parameters of {size(tree_bytes(task.model.trained))}"
+    states = f"{quantity(count, 'training state')} of {size(each)}"
+    saved = [text for text, is_saved in ((params, saves_params(task)), (states, count)) if is_saved]
+    missing = [] if saves_params(task) else [f"{params} (recording.params_mib={config.params_mib})"]
+    missing += [] if count else [f"training states of {size(each)} (recording.states_mib={config.states_mib})"]
     text = f"saved for verification: {', '.join(saved) or 'nothing'}"
     return text + (f"; not saved: {', '.join(missing)}" if missing else "")

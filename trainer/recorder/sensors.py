@@ -161,6 +161,7 @@ class SystemWatch:
 
     def _sample(self) -> None:
         try:
+            psutil.cpu_percent()  # it counts from the last call in the same thread, and the first one returns 0
             # Loads cover the time since the row before, so the first row comes after the first interval.
             is_empty = True
             while not self._ended.wait(self._every_seconds):

@@ -113,7 +113,8 @@ def file_rows(view: ImportedRun) -> list[tuple[str, str, str]]:
     rows = []
     for name, reading in view.files.items():
         parts = (reading.facts, reading.metrics, reading.scores, reading.predictions)
-        contents = ", ".join(map(quantity, map(len, parts), ("fact", "row", "score", "answer")))
+        nouns = ("fact", "row", "score", "answer")
+        contents = ", ".join(quantity(len(part), noun) for part, noun in zip(parts, nouns, strict=True))
         is_template = "template or example, not counted" if reading.template else contents
         rows.append((name, reading.tool or "not recognised", is_template))
     return rows

@@ -104,8 +104,10 @@ def _score(eval_summary: Document) -> HeadlineFigure:
 
 def _speed(series: Series | None, *, is_live: bool) -> HeadlineFigure:
     """Return the typical speed of a finished run, or the speed of the last step of a running one."""
-    names = ("tokens_per_second", "step_seconds") if series is not None and series.rows else ()
-    speed, step = [series.last(name) if is_live else typical(series.columns[name]) for name in names] or (None, None)
+    speed = step = None
+    if series is not None:
+        read = series.last if is_live else lambda name: typical(series.columns[name])
+        speed, step = read("tokens_per_second"), read("step_seconds")
     detail = _text("{} for the last step" if is_live else "{} per step, without the first", duration, step)
     return HeadlineFigure("Speed", rate(speed, "tokens"), detail)
 

@@ -15,6 +15,7 @@ from dashboard.shared.tables import query
 from dashboard.shared.tables.query import is_missing
 from dashboard.shared.words import GRADES, STATUSES, csv_text, label, marks, shorten
 from evidence.bundle.secrets import strip_invisible
+from evidence.compare.settings import setting_rank
 from evidence.index.summary import RunSummary
 from schemas import formats
 from schemas.reading import parse_time
@@ -224,7 +225,7 @@ def _describe(
     if not settings:
         return ""
     parts = []
-    for key in dict.fromkeys([*settings, *(other or ())]):
+    for key in sorted(dict.fromkeys([*settings, *(other or ())]), key=setting_rank):
         own, theirs = (each.get(key, defaults.get(key)) for each in (settings, other or {}))
         if own != theirs and key not in _NO_SETTINGS and (other is not None or key not in _NO_DEFAULT):
             group, _, name = key.rpartition(".")
@@ -235,7 +236,7 @@ def _describe(
     for count in reversed(range(1, len(parts))):
         if len(text) <= MAX_CHANGED:
             break
-        text = f"{', '.join(parts[:count])} +{len(parts) - count}"
+        text = f"{', '.join(parts[:count])} +{len(parts) - count} more"
     return shorten(text, 2 * MAX_CHANGED)
 
 

@@ -187,8 +187,8 @@ def draw_problems(folder: Path) -> None:
 _LEVELS = ("debug", "info", "warning", "error")
 _OTHER = "other"
 _MAX_MESSAGE = 2000
-_ROW_PIXELS = 35
-_MAX_PIXELS = 640
+_MAX_ROWS, _MAX_PIXELS = 17, 640
+_WIDTHS = {"Time": 150, "Level": 70, "Message": 900}
 
 
 def draw_log(folder: Path, *, following: bool) -> None:
@@ -225,9 +225,9 @@ def draw_log(folder: Path, *, following: bool) -> None:
     markup.note(note)
     st.dataframe(
         table[::-1] if following else table,
-        height=min(_MAX_PIXELS, _ROW_PIXELS * (len(table) + 1) + 3),
+        height=_MAX_PIXELS if len(table) > _MAX_ROWS else "content",
         hide_index=True,
-        column_config={"Time": st.column_config.Column(width=150), "Level": st.column_config.Column(width=70)},
+        column_config={name: st.column_config.Column(width=width) for name, width in _WIDTHS.items()},
         key="log",
     )
 

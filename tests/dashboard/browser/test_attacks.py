@@ -72,7 +72,7 @@ def test_text_of_a_run_is_shown_as_it_stands_on_every_page(address: str, root: P
     # The names of runs stand in what the curves say of the place under the mouse.
     page.get_by_role("figure", name="Training curves").locator(".nsewdrag").first.hover()
     harmless(page)
-    paths = ["/", "/?group=model&archived=true", "/compare?part=Scatter&colour=model", f"/package?runs={base(name)}"]
+    paths = ["/", "/?group=Model&archived=true", "/compare?part=Scatter&colour=model", f"/package?runs={base(name)}"]
     for path in (*paths, "/launch", f"/run?run={base(HOSTILE)}"):
         page.goto(f"{address}{path}")
         harmless(page)

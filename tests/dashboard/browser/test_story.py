@@ -442,8 +442,8 @@ def four(address: str, root: Path) -> str:
 
 @pytest.mark.slow
 def test_the_list_has_an_address_by_its_name_too(four: str, page: Page) -> None:
-    page.goto(f"{four}/runs?q=steps%3C25&columns=steps&columns=mode&page=1")
-    expect(page).to_have_url(re.compile(rf"{four}/\?q=steps%3C25&columns=steps&columns=mode"))
+    page.goto(f"{four}/runs?q=steps%3C25&columns=Steps&columns=Mode&page=1")
+    expect(page).to_have_url(re.compile(rf"{four}/\?q=steps%3C25&columns=Steps&columns=Mode"))
     lists(page, "delta", "alpha")
     expect(page.get_by_text("Page not found")).to_have_count(0)
     expect(page.get_by_test_id("stTopNavLink")).to_have_count(6)
@@ -529,7 +529,7 @@ def test_ticks_stay_with_their_runs_and_notes_go_where_they_should(four: str, ro
         notes = read_notes(root / name)
         assert (notes.tags, notes.note) == (("baseline", "seed-3"), note)
     assert not (root / "alpha" / "notes.json").exists()
-    page.goto(f"{four}/?tag=baseline&columns=tag&columns=note&columns=grade")
+    page.goto(f"{four}/?tag=baseline&columns=Tags&columns=Note&columns=Grade")
     ready(page)
     expect(page.get_by_text("2 of 4 runs")).to_be_visible()
     keep(page, "runs-notes")

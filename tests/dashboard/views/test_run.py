@@ -21,7 +21,7 @@ from dashboard.shared.charts.curves import RunLine, curves_csv
 from dashboard.shared.charts.theme import LIGHT
 from dashboard.shared.files import Tail
 from dashboard.shared.parts.progress import COMPILING
-from dashboard.views.run.sections import machine_figure, settings_frame
+from dashboard.views.run.sections import machine_figure, machine_rows, settings_frame
 from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS
 from evidence.lock import RunLock
 from evidence.notes import NotesEdit, change_notes
@@ -175,6 +175,9 @@ def test_each_line_is_in_the_unit_of_its_panel_and_a_cpu_has_no_device_lines() -
     assert drawn["y2", "load of device 0"] == [97.0, None]
     assert drawn["y3", "waiting for data"] == [0.4, None]
     assert not [trace.name for trace in machine_figure(ROWS[1:], LIGHT).data if "device" in trace.name]
+    table = {name: values for name, *values in machine_rows(ROWS)}
+    assert table["CPU load"] == [f"{row['host_cpu_percent']:.1f} %" for row in ROWS], "too few for a chart"
+    assert table["load of device 1"][1] == "–"
 
 
 def test_settings_three_times_over_and_where_they_disagree(tmp_path: Path) -> None:

@@ -185,10 +185,10 @@ def test_bundle_and_verdict_list_redactions(tmp_path: Path) -> None:
     assert f"2 places masked; the original has SHA-256 {original}." in files["REPORT.html"].decode()
     verdict = verify_bundle(report.output)
     assert (verdict.ok, verdict.findings) == (True, ())
-    assert "1 file redacted; the masked text cannot be checked." in verdict.proven
-    assert all(
-        "  Redacted: runs/demo/log.jsonl, 2 places.\n" in text for text in (build_text(report), verdict_text(verdict))
-    )
+    masked = "runs/demo/log.jsonl: 2 places masked, so not as written."
+    assert masked in verdict.uncovered
+    assert f"Not covered\n  {masked}\n" in verdict_text(verdict)
+    assert "  Redacted: runs/demo/log.jsonl, 2 places.\n" in build_text(report)
     (run,) = verdict.runs
     assert (run.stated_grade, run.grade.name) == ("measured", "measured")
     assert [(each.code, each.severity, each.file) for each in run.findings] == [("TP832", "warning", "log.jsonl")]

@@ -47,12 +47,13 @@ def test_bundle_verifies(bundle: Path) -> None:
     ]
     [kept] = [run.run for run in verdict.runs]
     assert (kept.metrics, kept.config, kept.eval_summary) == (None, None, None), "a verdict is kept, rows are not"
-    assert verdict.proven == (
-        "The bundle is intact: every file has its listed hash, and every grade follows from the files inside. "
-        "Not checked: REPORT.html. Run `trainproof compare --html` on the bundle to write the page from the checked "
-        "runs. Nobody you trust has reproduced demo-1. Run `trainproof replay` to check. Not signed: the author is "
-        "unknown."
+    assert verdict.answer[0] == "Intact, not verified."
+    assert verdict.answer[-1] == (
+        "Neither you (on this computer) nor anyone on your trust list has reproduced demo-1; run `trainproof replay` "
+        "to check the numbers."
     )
+    assert verdict.proven.startswith(" ".join([*verdict.answer, "Not signed: the author is unknown. Not covered: "]))
+    assert verdict.uncovered[0].startswith("REPORT.html: ")
 
 
 def flip(data: bytearray, chance: random.Random) -> None:

@@ -100,7 +100,7 @@ def test_a_run_without_settings_differs_in_none(tmp_path: Path):
     assert len(told.unheld) == 75
     told = compared(a, b, c).settings_diff()
     assert [(setting.name, setting.values) for setting in told.differing] == [("limits.steps", (20, 40, ABSENT))]
-    assert "  limits.steps  both    20  40  (not stated)\n" in comparison_text(compared(a, b, c))
+    assert "  changed  limits.steps  20  40  (not stated)\n" in comparison_text(compared(a, b, c))
 
 
 def test_another_tools_run_has_the_figures_that_its_files_state_and_no_score(tmp_path: Path):

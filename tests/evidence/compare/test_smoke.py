@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -25,8 +27,9 @@ from evidence.compare.smoke import (
 )
 from evidence.index.index import index_folder
 from evidence.index.summary import RunSummary
-from evidence.layout import LOG
+from evidence.layout import LOG, METRICS
 from evidence.proof.verification import grade_run
+from evidence.report import build_record, headlines
 from evidence.run import read_run
 
 
@@ -49,10 +52,11 @@ def test_smoke_against_full(tmp_path: Path):
     )
     check = smoke_check(compared(full, smoke))
     assert (check.smoke, check.full) == ("a", "b")
-    assert len(check.answers) == 10
+    assert len(check.answers) == 11
     assert [answer.question for answer in check.answers if not answer.same] == [
-        "same training data", "same kind of device", "same number of devices",
+        "same training data", "same kind of device", "same number of devices", "same sizes, steps and log interval",
     ]  # fmt: skip
+    assert all((answer.smoke == answer.full) is answer.same for answer in check.answers)
     assert check.proved[0] == "The pipeline runs to the end and seals its evidence: 2 of 2 steps on 1 × cpu."
     assert check.not_proved == (
         "That the model learns: 2 steps say nothing about 20.",
@@ -153,6 +157,16 @@ def test_seconds_are_read_from_the_log(tmp_path: Path) -> None:
     stages = {stage.name: stage for stage in told(folder, write_run(tmp_path, "f", steps=200, seed=1)).smoke_stages}
     assert [stages[name].seconds for name in ("load", "save", "evaluate", "seal")] == [3.0, 0.25, 2.0, 1.0]
     assert stages["save"].state == "passed"
+
+
+def test_a_run_has_one_speed() -> None:
+    """The median after the first row, wherever it is shown."""
+    full, smoke = (Path("submission_runs") / name for name in ("demo-full", "demo-smoke"))
+    _, *rows = (full / METRICS).read_text("utf-8").splitlines()
+    speed = median(json.loads(row)["tokens_per_second"] for row in rows)
+    assert figures(told(smoke, full))["speed"].full.number == speed
+    (headline,) = (one for one in headlines(build_record(read_run(full), ())) if one.name == "speed")
+    assert headline.value == speed
 
 
 def test_a_failed_smoke_run_failed_at_one_stage(tmp_path: Path) -> None:

@@ -95,12 +95,12 @@ def test_trusted_signer_is_named(signed: Path, keys: Path, capsys: Capture) -> N
     key_id = trust_ada(capsys, keys)
     out = good(capsys, "verify", signed)
     assert f"Signed by Ada Lovelace, whom you trust ({key_id})." in out
-    assert "demo-1: consistent, judged by its files." in out  # a signature says who, not that it ran
+    assert "  demo-1  consistent  nobody you trust  0\n" in out  # a signature says who, not that it ran
     found = json.loads(good(capsys, "verify", signed, "--json"))["signature"]
     assert found["signers"] == [{"key_id": key_id, "name": "Ada Lovelace"}]
     assert (found["holds"], found["key_id"], found["unknown"]) == (True, key_id, 0)
     Path(f"{signed}.sig").unlink()
-    assert good(capsys, "verify", signed).endswith("Not signed: the author is unknown.\n")
+    assert "Not signed: the author is unknown.\n" in good(capsys, "verify", signed)
 
 
 def test_ssh_keygen_alone_verifies(signed: Path, keys: Path, capsys: Capture) -> None:
@@ -146,7 +146,7 @@ def test_signed_content_cannot_be_forged(forge: Any, signed: Path, keys: Path, t
     code, out, _ = run(capsys, "verify", forged, "--signature", f"{signed}.sig", "--public-key", keys / "ada.pub")
     assert code == 1
     assert f"error TP834: {signed}.sig: This is not a signature of this content: " in out
-    assert out.endswith("The author is unknown: the signature does not hold.\n")
+    assert "The author is unknown: the signature does not hold.\n" in out
 
 
 def test_signature_by_another_key_fails(signed: Path, keys: Path, capsys: Capture) -> None:
@@ -227,7 +227,7 @@ def test_missing_or_old_ssh_keygen(
         code, out, err = run(capsys, *arguments)
         assert (code, out, err[:11], "Install OpenSSH 8.2 or later" in err) == (2, "", "error TP095", True)
     code, out, _ = run(capsys, "verify", signed)  # the signature was not requested
-    assert (code, out[:13]) == (0, "warning TP095")
+    assert (code, "\nwarning TP095" in out) == (0, True)
 
 
 def test_add_rename_and_remove(keys: Path, capsys: Capture) -> None:
@@ -310,8 +310,8 @@ def test_trusted_receipt_verifies_a_run(receipted: Path, keys: Path, tmp_path: P
     name, reasons = read_grade(capsys, receipted)
     assert (name, reasons[0]) == ("verified", "Checked by Ada on 2026-11-23: 5 of 5 segments are identical.")
     out = good(capsys, "verify", build_bundle([receipted], tmp_path / "with.zip").output)
-    reproduced = "verified (reproduced: 6 of 6 answers, 4 of 4 steps), with receipts from Ada"
-    assert f"  demo-1: {reproduced}; consistent, judged by its files. Checked by Ada" in out
+    assert "with.zip: Verified.\n" in out
+    assert "  demo-1  verified (reproduced: 6 of 6 answers, 4 of 4 steps)  receipts from Ada  0\n" in out
     other = write_run(tmp_path / "others", "demo-2", steps=4, items=6, seed=3)
     shutil.copytree(receipted / RECEIPTS, other / RECEIPTS)
     assert read_grade(capsys, other)[0] == "consistent"

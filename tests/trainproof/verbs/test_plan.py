@@ -37,8 +37,8 @@ def test_a_plan_says_whether_it_fits_and_how_long_it_takes(run, config: Path):
     code, out, _ = run(*asked)
     assert code == 0
     assert out.startswith("Kaggle, TPU v5e-8 (8 × TPU v5 lite): needs about ")
-    assert "of a session of 9 h" in out
-    assert "of the 20 h of a week" in out
+    assert "of a 9-hour session" in out
+    assert "of the weekly 20-hour quota" in out
     as_json = json.loads(run(*asked, "--json")[1])
     parameters = 134_515_008  # as its model card counts them; Adafactor's state is a few rows and columns beside them
     assert as_json["host"]["available_bytes"] == 396 * 10**9

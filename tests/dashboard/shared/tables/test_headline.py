@@ -30,12 +30,12 @@ def test_the_figures_of_a_whole_run(tmp_path: Path) -> None:
     assert (found["Steps"].value, found["Steps"].detail) == ("20", "of 20 planned")
     assert found["Exact match"].value == "100.0 %"
     assert found["Exact match"].detail == "72.2–100.0 %, n = 10; untrained 0.0 %"
-    assert found["Speed"].detail == "0.500 s per step"
+    assert found["Speed"].detail == "0.5 s per step, without the first"
     assert found["Duration"].detail == "10.0 s of training"
     assert run.manifest is not None
     running = run.manifest | {"status": "running", "result": dict.fromkeys(run.manifest["result"])}
     live = {item.label: item for item in headline.figures(running, None, run.plan, series)}
-    assert live["Speed"].detail == "0.500 s for the last step"
+    assert live["Speed"].detail == "0.5 s for the last step"
     nothing = headline.figures(None, None, None, Tail(tmp_path / "none").series())
     assert {item.value for item in nothing} == {NOTHING}
 
@@ -81,7 +81,7 @@ def test_every_page_and_command_has_one_peak_memory(
     assert f'<p class="tp-sub">{scope}; planned ' in said(app), "headline"
     assert f">{text}</td>" in said(app), "tab Plan"
     assert text in said(opened(state.COMPARE, runs=["demo-smoke", "demo-full"])), "comparison"
-    runs = opened(state.RUNS, columns=["memory"]).dataframe[0].value
+    runs = opened(state.RUNS, columns=["Peak memory"]).dataframe[0].value
     assert runs.set_index("run")["memory"]["demo-full"] == text
     for command, *names in (["show", "demo-full"], ["compare", "demo-smoke", "demo-full"]):
         capsys.readouterr()
