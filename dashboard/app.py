@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 
 def main() -> None:
-    """Draw the page that the address names."""
+    """Draw the page of the URL."""
     st.set_page_config(page_title="trainproof", page_icon=HERE / "static" / "icon.svg", layout="wide")
     st.html(HERE / "static" / "style.css")
     if close_if_refused():
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def _runs_by_name() -> None:
-    """Redirect /runs to the first page, whose address is / in Streamlit."""
+    """Redirect /runs to the first page, whose URL is / in Streamlit."""
     go(RUNS, **{key: st.query_params.get_all(key) for key in st.query_params})
 
 

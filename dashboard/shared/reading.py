@@ -96,7 +96,7 @@ def run_table(found: Sequence[RunSummary]) -> RunTable:
 
 
 def by_name(found: Sequence[RunSummary]) -> dict[str, RunSummary]:
-    """Return runs by the names of their folders, which the address uses."""
+    """Return runs by the names of their folders, as in the URL."""
     return {summary.path.name: summary for summary in found}
 
 
@@ -187,7 +187,7 @@ _MAX_TOASTS = 3
 
 
 def are_as_judged(shown: Sequence[RunSummary]) -> bool:
-    """Return whether the folders of runs are still as they were graded; otherwise say that they are checked again."""
+    """Return whether runs are unchanged since they were graded; otherwise show that they are being checked again."""
     changed = changed_runs(shown)
     st.session_state[_GRADED] = (shown, changed)
     if changed:

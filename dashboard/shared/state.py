@@ -1,7 +1,7 @@
-"""The root of runs, the pages, and what the address says about them.
+"""The root of runs, the pages, and their query parameters.
 
 The root comes from the command line (`-- --root DIR`), the same for every user. Everything else that matters (page,
-runs, filters, axes) is in the address, so that a view can be sent to someone; widgets bind their parameters by key.
+runs, filters, axes) is in the URL, so that a view can be shared; widgets bind their parameters by key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DIALOG = "a dialog is open"
 
 
 class Page(NamedTuple):
-    """A page: its file, title, icon and address, and whether it is the first."""
+    """A page: its file, title, icon and URL path, and whether it is the first."""
 
     file: str
     title: str

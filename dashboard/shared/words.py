@@ -131,7 +131,7 @@ METHODS: Mapping[str, str] = {
 
 VERDICTS: Mapping[str, Sign] = {
     "fits": Sign("✓", "good", "It needs less memory than available."),
-    "tight": Sign("!", "poor", "It may run out of memory: the plan's error reaches beyond what there is."),
+    "tight": Sign("!", "poor", "It may run out of memory: with the plan's error, it needs more than available."),
     "does not fit": Sign("✕", "bad", "It needs more memory than available, so it will not be started."),
     "unsupported": Sign("∅", "quiet", "The device does not support this configuration."),
     "unknown": Sign("?", "poor", "The memory of the device is unknown."),
@@ -186,7 +186,7 @@ MARKS: Mapping[str, Sign] = {
     "valid": Sign("✓", "good", "Valid, and nothing contradicts it."),
     "wrong": Sign("✕", "bad", "It has errors, or is not the file that the run wrote."),
     "missing": Sign("–", "quiet", "It is missing."),
-    "another tool's": Sign("≈", "fair", "Figures of another tool; they follow no schema."),
+    "another tool's": Sign("≈", "fair", "Figures from another tool, without a schema."),
 }
 _SEALS: Mapping[Seal, str] = {
     "matches": "hash ✓ matches",

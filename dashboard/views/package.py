@@ -209,7 +209,7 @@ def _make(folders: Sequence[Path], output: Path, actions: set[Action]) -> None:
 
 
 def _draw_bundle(names: set[str]) -> None:
-    """Draw the bundle in the address if it holds the chosen runs: verdict, download, and the command to verify it."""
+    """Draw the bundle in the URL if it holds the chosen runs: verdict, download, and the command to verify it."""
     name = st.query_params.get("bundle", "")
     if name not in {path.stem for path in made_bundles()}:
         return

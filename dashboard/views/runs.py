@@ -182,7 +182,7 @@ def _draw_filters(runs: RunTable) -> dict[str, list[str]]:
     choices["grade"].sort(key=list(GRADES).index)
     if not choices["tag"] and not st.session_state.get("tag"):
         del choices["tag"]
-    # The address has the filters before their widgets are drawn.
+    # The URL has the filters before their widgets are drawn.
     chosen = {key: st.session_state.get(key, st.query_params.get_all(key)) for key in choices}
     count = sum(not set(chosen[key]).isdisjoint(choices[key]) for key in choices)
     with st.popover(f"Filters: {count}" if count else "Filters", icon=":material/filter_list:", key="runs_filters"):

@@ -20,7 +20,7 @@ from dashboard.shared.words import plain
 from evidence.bundle.secrets import strip_invisible
 from launch.jobs import launch_folder
 
-SET = "set"  # parameter of the address: one for each changed setting, as `--set` takes it
+SET = "set"  # query parameter: one for each changed setting, as `--set` takes it
 
 UPLOADS = "rows"  # folder of uploaded datasets among the jobs of a root
 
@@ -32,7 +32,7 @@ Edits = dict[form.Key, Any]
 
 
 def draw_form(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Draw the editor of a configuration and return it with the user's changes, which the address holds too."""
+    """Draw the editor of a configuration and return it with the user's changes, which are also in the URL."""
     if state.has_arrived() and (assignments := st.query_params.get_all(SET)):
         _replace(source, form.parse_assignments(assignments))
     edits = _edits(source)

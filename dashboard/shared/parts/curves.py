@@ -54,7 +54,7 @@ def _recorded(run: Run) -> RecordedRun:
 
 
 def _controls() -> CurveOptions:
-    """Draw the controls and return their values, which are part of the address."""
+    """Draw the controls and return their values, which are part of the URL."""
     shared: dict[str, Any] = {"required": True, "bind": "query-params"}
     title = axes().__getitem__
     x = st.segmented_control("X axis", list(axes()), default="step", format_func=title, key="x", **shared)
@@ -87,7 +87,7 @@ def _controls() -> CurveOptions:
 
 
 def draw_curves(lines: Sequence[RunLine], *, key: str, name: str) -> None:
-    """Draw the controls and the curves of these runs; `name` is that of the exported files."""
+    """Draw the controls and the curves of these runs; exported files are named after `name`."""
     names = ", ".join(line.name for line in lines)
     zooms: dict[tuple[str, str], tuple[float, float]] = st.session_state.setdefault("zooms of curves", {})
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):

@@ -49,7 +49,7 @@ def may_operate() -> bool:
 def viewer_note() -> None:
     """Tell viewers what they may not do."""
     if not may_operate():
-        markup.note("You are logged in as a viewer: you can look at everything, but not start, stop or pack.")
+        markup.note("You are logged in as a viewer: you can see everything, but not start, stop or package runs.")
 
 
 def draw_account() -> None:

@@ -1,4 +1,4 @@
-"""Boxes to choose runs by their names; the address holds the names."""
+"""Boxes to choose runs by their names, which are in the URL."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _offer(known: Mapping[str, object]) -> dict[str, Any]:
 def hold_side_by_side(names: Sequence[str]) -> None:
     """Compare these runs side by side; the callback of a button on the Compare page.
 
-    Streamlit refuses to set a parameter of the address that a box is bound to, so this sets the box if there is one.
+    Streamlit refuses to set a query parameter that a widget is bound to, so this sets the widget if there is one.
     """
     st.session_state["part"] = SIDE_BY_SIDE
     st.session_state["runs" if "runs" in st.session_state else TO_COMPARE] = list(names)
@@ -140,6 +140,5 @@ def draw_share(folders: Sequence[Path]) -> None:
     """Draw the menu that offers a page to share; it is only created when its button is pressed."""
     name = f"{folders[0].name if len(folders) == 1 else 'comparison'}.html"
     with st.popover("Share", icon=":material/ios_share:"):
-        which = strip_invisible(folders[0].name) if len(folders) == 1 else quantity(len(folders), "run")
-        markup.note(f"One HTML page with figures, grades and findings of {which}. No scripts; secrets are masked.")
+        markup.note(f"{name} holds figures, grades and findings as one HTML page. No scripts; secrets are masked.")
         markup.download(f"Download {plain(name)}", lambda: shared_report(folders), name, mime="text/html")

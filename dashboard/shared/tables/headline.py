@@ -123,8 +123,8 @@ def compare_with_plan(plan: Document, manifest: Document, series: Series | None 
     planned, observed = get_str(plan, "target", "name"), get_str(manifest, "devices", "kind")
     device = (
         "Device",
-        _times(get_number(plan, "target", "devices"), planned),
-        _times(get_number(manifest, "devices", "count"), observed),
+        f"{count(get_number(plan, 'target', 'devices'))} × {planned}" if planned else NOTHING,
+        f"{count(get_number(manifest, 'devices', 'count'))} × {observed}" if observed else NOTHING,
         "The plan is for another device." if planned and observed and planned != observed else "",
     )
     verdict = (get_str(plan, "verdict") or "unknown").replace("_", " ")
@@ -135,10 +135,6 @@ def compare_with_plan(plan: Document, manifest: Document, series: Series | None 
         "Started with --force, although the plan does not fit." if get_bool(plan, "forced") is True else "",
     )
     return [device, _compare_memory(plan, manifest), *_compare_step(plan, series), fits]
-
-
-def _times(devices: float | None, name: str | None) -> str:
-    return NOTHING if name is None else f"{count(devices)} × {name}"
 
 
 def _compare_memory(plan: Document, manifest: Document) -> Row:

@@ -3,7 +3,7 @@
 `gemma grade:verified,consistent loss<1.2` finds runs with the word gemma, either grade, and a last loss below 1.2; the
 Runs page explains the rest. Settings and figures are fields too.
 
-Nothing that is typed is evaluated: `DataFrame.query` would run code from the address.
+Nothing that is typed is evaluated: `DataFrame.query` would run code from the URL.
 """
 
 from __future__ import annotations

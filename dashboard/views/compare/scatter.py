@@ -28,7 +28,7 @@ _FIELDS = {
     "seconds": "duration_seconds",
     "baseline": "baseline_score",
 } | {name: name for name in ("grade", "mode", "status", "model", "method", "device")}
-"""Attributes of a run by the names of their axes, besides all settings and figures."""
+"""Attributes of a run by the names of their axes, in addition to all settings and figures."""
 _RESULTS = ("score", "loss", "steps")
 _MAX_GROUPS = 10
 OTHER = "other"

@@ -261,11 +261,11 @@ def _draw_settings(compared: Comparison, *, every: bool) -> None:
     shown = frame if every else frame.loc[frame.index.get_level_values("Kind").isin(["changed", "derived"])]
     if len(shown):
         _draw_frame(shown, "Settings of the compared runs")
+        markup.note("Derived settings follow from changed ones, the machine or the code.")
     else:
         markup.note("No setting differs.")
     if hidden := len(frame) - len(shown):
         markup.note(f"{formats.quantity(hidden, 'setting')} hidden: equal, or not in every run.")
-    markup.note("Derived settings follow from changed ones, the machine or the code.")
 
 
 def _draw_frame(frame: pd.DataFrame, alt: str) -> None:

@@ -60,7 +60,7 @@ def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
 def _default_pair(
     fulls: Sequence[RunSummary], smokes: Sequence[RunSummary], picked: Sequence[RunSummary]
 ) -> tuple[RunSummary, RunSummary | None]:
-    """Return the pair in the address, else of the selected runs, else the newest one."""
+    """Return the pair in the URL, else of the selected runs, else the newest one."""
     full, smoke = (
         next((run for run in runs if run.path.name == st.query_params.get(mode)), None)
         or next((run for run in picked if run.mode == mode), None)

@@ -41,7 +41,7 @@ def page() -> None:
 
 
 def _choose_runs(known: Mapping[str, RunSummary]) -> list[str]:
-    """Return the runs in the address; the box to choose them only holds a limited number."""
+    """Return the runs in the URL; the select box only lists a limited number."""
     named = state.allowed_values("runs", known)
     if held := st.session_state.pop(TO_COMPARE, None):
         state.go(state.COMPARE, runs=held)

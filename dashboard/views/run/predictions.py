@@ -39,7 +39,7 @@ _PAGE_ROWS = 1000  # rows sent to the browser at a time
 _MAX_CELL = 300
 _MAX_TEXT = 8_000
 _ITEM = "item"  # query parameter with the shown item
-_MAX_ITEM = 200  # longer ids are not put into the address
+_MAX_ITEM = 200  # longer ids are not put into the URL
 
 _PERCENT = st.column_config.NumberColumn(format="%.1f %%")
 _SCORE_COLUMNS: Mapping[str, Any] = {
@@ -202,13 +202,13 @@ def _page(shown: Sequence[Row]) -> Sequence[Row]:
 
 
 def _linked_row(rows: Sequence[Row]) -> int | None:
-    """Return the number of the row with the item of the address, or None."""
+    """Return the number of the row with the item in the URL, or None."""
     item = st.query_params.get(_ITEM)
     return next((number for number, row in enumerate(rows) if item is not None and row.get("id") == item), None)
 
 
 def _answers(shown: Sequence[Row]) -> bool:
-    """Draw the answers and the selected one below, put its item into the address, and return whether one is."""
+    """Draw the answers and the selected one below, put its item into the URL, and return whether one is."""
     items = [get_str(row, "id") or "" for row in shown]
     linked = _linked_row(shown)
     table = st.dataframe(

@@ -1,6 +1,6 @@
 """The Roll-outs tab: how many groups of completions are solved over the steps, and the completions of one group.
 
-The address holds the step and the number of the selected group.
+The URL has the step and the number of the selected group.
 """
 
 from __future__ import annotations

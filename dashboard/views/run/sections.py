@@ -54,7 +54,7 @@ def draw_configuration(run: Run) -> None:
     only = st.toggle("Only changed settings", key="changed", bind="query-params")
     frame = settings_frame(run, only_changed=only)
     if differing := frame["Differs"].notna().sum():
-        markup.note(f"≠ {quantity(differing, 'setting')} took effect with another value than declared.")
+        markup.note(f"≠ {quantity(differing, 'setting')} took effect with a different value than declared.")
     st.dataframe(
         frame.dropna(axis=1, how="all").fillna({"Differs": ""}),
         hide_index=True,
@@ -219,7 +219,7 @@ def draw_log(folder: Path, *, following: bool) -> None:
     table = table[table["Level"].where(table["Level"].isin(_LEVELS), _OTHER).isin(levels)]
     note = f"{count(len(table))} of {quantity(len(rows), 'record')}{', newest first' if following else ''}."
     if log.is_cut:
-        note += " Only the end of this long log is shown. Download all of it from the Files tab."
+        note += " Only the end of this long log is shown. The Files tab has the whole file."
     if log.unread:
         note += f" {quantity(log.unread, 'line')} could not be read."
     markup.note(note)

@@ -61,7 +61,7 @@ def page() -> None:
 
 
 def _choose_run(known: Mapping[str, RunSummary]) -> str | None:
-    """Return the run of the address, the last one shown, or the only one; otherwise draw a choice and return None."""
+    """Return the run in the URL, the last one shown, or the only one; otherwise draw a choice and return None."""
     name = st.query_params.get("run")
     last: str | None = next(iter(known)) if len(known) == 1 else st.session_state.get(_LAST)
     if name is None and last is not None and last in known:
@@ -143,8 +143,8 @@ def _tabs(
 
 
 def _draw_predictions(run: Run) -> None:
-    facts, _ = withhold_faulty_figures(run, reading.check(run.path).findings)
-    predictions.draw_predictions(run.rows(layout.PREDICTIONS).values, facts.eval_summary)
+    summary = withhold_faulty_figures(run, reading.check(run.path).findings)[0].eval_summary
+    predictions.draw_predictions(run.rows(layout.PREDICTIONS).values, summary)
     predictions.draw_answers_over_steps(run.rows(ANSWERS_OVER_STEPS).values)
 
 
