@@ -27,12 +27,13 @@ from evidence.bundle.verify import refuse_invalid, verify_bundle
 from evidence.hashes import sha256_file
 from evidence.layout import SESSION
 from evidence.writing import write_json
-from launch.jobs import CONFIG, OUTPUT, STOPPED_BEFORE_RUN, Job, read_job, read_object, refuse_link, tail
-from launch.places import get_place
+from launch.jobs import CONFIG, OUTPUT, STOPPED_BEFORE_RUN, Job, jobs, read_job, read_object, refuse_link, tail
+from launch.places import PLACES, get_place
 from launch.places.place import Offer, RemotePlace, Request, Status, Unreachable
+from schemas.catalog import VERSION
 from schemas.problems import ProblemError, problem_of
 from schemas.reading import get_number, get_path, get_str, os_error_problem, read_yaml
-from schemas.render import render_text
+from schemas.render import render_json, render_text
 
 RESULT = "trainproof session: "
 """Begins the last line of a session's log; a JSON object follows."""
@@ -194,10 +195,13 @@ def _bring_back(job: Job, place: RemotePlace, reference: str, status: Status) ->
     stated = read_result(output / "session.log")
     bundle = output / "bundle.zip"
     witness: dict[str, Any] = {
+        "schema_version": VERSION,
         "place": job.place,
         "reference": reference,
-        "address": place.address(reference),
         "fetched_at": _now(),
+        "bundle_sha256": None,
+        "is_in_log": False,
+        "received": (stated or {}).get("received"),
     }
     if bundle.is_file():
         sha256 = sha256_file(bundle)
@@ -218,6 +222,31 @@ def _bring_back(job: Job, place: RemotePlace, reference: str, status: Status) ->
     return code if type(code) is int else _FAILED
 
 
+def ask(call: Callable[[], Value]) -> Value:
+    """Call a place once; raise `ProblemError` (exit code 3) if it does not answer."""
+    try:
+        return call()
+    except Unreachable as error:
+        problem = problem_of("TP770", file="network", what=str(error), next="Try again later.")
+        raise ProblemError([problem], exit_code=3) from None
+
+
+def list_places(root: Path) -> list[dict[str, Any]]:
+    """Return each place with its jobs, its account and quota, or the problems that make it unusable."""
+    queued, found = [job for job in jobs(root) if not job.has_ended], []
+    for name, place in PLACES.items():
+        here = [job for job in queued if job.place == name]
+        waiting = sum(job.state == "waiting" for job in here)
+        entry: dict[str, Any] = {"place": name, "waiting": waiting, "running": len(here) - waiting, "findings": []}
+        try:
+            offer = ask(place.read_quota) if isinstance(place, RemotePlace) else None
+        except ProblemError as error:
+            entry["findings"], offer = render_json(error.problems), None
+        facts = ("account", "session_hours", "left_hours", "refreshes_at")
+        found.append(entry | {fact: getattr(offer, fact, None) for fact in facts})
+    return found
+
+
 def describe_session(job: Job) -> str | None:
     """Describe the session of a job that has not ended, with the time that it has left."""
     fields = read_object(job.folder / SESSION)
@@ -231,6 +260,17 @@ def describe_session(job: Job) -> str | None:
         left = seconds - (datetime.now(UTC) - datetime.fromisoformat(began)).total_seconds()
         text += f", about {max(left, 0) / 3600:.1f} h of the session left"
     return text
+
+
+def session_address(place_name: str, reference: str | None) -> str | None:
+    """Return the page of a session, or None if it has none. The reference may come from a stranger, so it is checked."""
+    place = PLACES.get(place_name)
+    if reference is None or not isinstance(place, RemotePlace):
+        return None
+    with suppress(ProblemError):
+        address = place.address(reference)
+        return address if address.startswith("https://") else None
+    return None
 
 
 def print_output(job: Job) -> int:

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +22,29 @@ from dashboard.shared.parts.plan_answer import PlanQuestion
 from dashboard.shared.tables import planned
 from dashboard.shared.words import JOBS, VERDICTS, get_verdict, plain
 from evidence.bundle.secrets import strip_invisible
+from evidence.layout import SESSION
+from evidence.targets import load_target
 from evidence.writing import write_bytes
 from launch import queue, tasks
 from launch.jobs import ANY_DEVICE, LOCAL, OUTPUT, Job, launch_folder, tail
 from launch.places import PLACES
+from launch.places.place import RemotePlace
 from launch.process import format_command
 from launch.queue import can_resume
-from launch.remote import describe_session
-from schemas.formats import count, short_count, size
-from schemas.reading import get_number, get_objects, get_str, write_yaml
+from schemas.formats import count, duration, short_count, size
+from schemas.reading import get_number, get_objects, get_path, get_str, parse_time, write_yaml
 
-_FULL, _SMOKE = "Full run", "Smoke run (2 steps)"
 READ = PlanQuestion(options=tasks.CHECK, label="Loading the model and the data")
-HERE = (
-    PlanQuestion(options=("--quick",), label="Estimating from formulas"),
-    PlanQuestion(options=(), label="Compiling", button="Compile"),
+EVERYWHERE = PlanQuestion(options=("--where", "--quick"), label="Estimating for every place")
+QUOTA = PlanQuestion(
+    options=tasks.PLACES, label="Asking the places", button="Ask for the quota", again="Ask for the quota again"
 )
-"""Plans for this machine; the second one is more exact."""
+MAX_AGE_SECONDS = 3600.0
+"""Age of the answer of a place after which nothing is sent until it is asked again."""
+_MEASURED = 2
+"""Number of earlier runs with which the plan for this machine is calibrated."""
 
+_FORCE = "force"
 MAX_VARIANTS = 32  # runs that one click can queue
 _MAX_NAME_LENGTH = 58
 
@@ -56,20 +62,27 @@ def page() -> None:
     if source is None:
         markup.empty("No configuration found", f"None in {configs.SHIPPED}, and no run has one.")
         return
+    place = get_chosen_place()
     form_side, result_side = st.columns([3, 2], gap="large")
     with form_side:
         markup.step(1, "Configuration")
         edited = config_form.draw_form(source.key, configs.read(source))
         facts = st.container()
+    resolved = form.fill_defaults(edited)
+    found = form.problems(resolved)
+    is_valid = not any(problem.severity == "error" for problem in found)
+    checked = plan_answer.load_answer(resolved, READ)
+    plan: Mapping[str, Any] | None = None
     with result_side:
-        markup.step(2, "Memory and time")
-        resolved = form.fill_defaults(_choose_mode(edited))
-        checked = plan_answer.load_answer(resolved, READ)
-        found = form.problems(resolved)
-        is_valid = not any(problem.severity == "error" for problem in found)
-        plan = _draw_plan(resolved, checked, is_valid=is_valid)
-        if is_valid and checked is not None:
-            found += planned.problems(checked)
+        markup.step(2, "Where to run")
+        _draw_places(resolved, place, is_valid=is_valid)
+        markup.step(3, "Memory and time" if place == LOCAL else "What it takes and what is sent")
+        if place == LOCAL:
+            plan = _draw_plan(resolved, checked, is_valid=is_valid)
+            found += planned.problems(checked) if is_valid and checked is not None else []
+            can_start = all(one.severity != "error" for one in found)
+        else:
+            can_start = _draw_offer(resolved, place, is_valid=is_valid) and is_valid
         problems.show(found)
         if plan is not None:
             plan_answer.draw_advice(plan, source=source.key, config=resolved)
@@ -79,44 +92,131 @@ def page() -> None:
         below = st.container()
     with facts:
         _draw_data(source.key, checked)
-    can_start = all(one.severity != "error" for one in found)
-    force = gate.may_operate() and _draw_start(resolved, plan, is_valid=can_start)
+    force = gate.may_operate() and _draw_start(resolved, plan, place, is_valid=can_start)
     with below:
-        _draw_command(resolved, force=force)
+        _draw_command(resolved, place, force=force)
+
+
+def get_chosen_place() -> str:
+    """Return the place in the address, or this machine."""
+    return next(iter(state.allowed_values("place", PLACES)), LOCAL)
 
 
 def _choose_source() -> StartConfig | None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         source = run_box.choose_source()
-        is_new = source is not None and not reading.jobs() and gate.may_operate()
-        if is_new and st.button("Start a smoke run now", icon=":material/play_arrow:"):
-            gate.start(configs.quick_smoke())
         if source is not None and st.button("Where else does it fit?", icon=":material/calculate:"):
             state.go(state.PLAN)  # its source box shows the same source
     return source
 
 
-def _choose_mode(edited: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Draw the choice between a full run and a smoke run, and return the configuration to start."""
-    mode = st.segmented_control(
-        "Run",
-        [_FULL, _SMOKE],
-        default=_FULL,
-        required=True,
-        key="as",
-        bind="query-params",
-        help="A smoke run takes two steps of this configuration and evaluates, to test the pipeline.",
+def questions_here(config: Mapping[str, Any]) -> tuple[PlanQuestion, PlanQuestion]:
+    """Return the plans for this machine, the second one more exact, calibrated with the newest runs of the model."""
+    name = get_str(config, "model", "name")
+    runs = [
+        str(run.path)
+        for run in reading.summaries()
+        if (run.model, run.mode, run.status) == (name, "full", "succeeded") and not (run.path / SESSION).exists()
+    ]
+    measured = ("--calibrate", *runs[:_MEASURED]) if runs else ()
+    return (
+        PlanQuestion(options=("--quick", *measured), label="Estimating from formulas"),
+        PlanQuestion(options=measured, label="Compiling", button="Compile"),
     )
-    return configs.make_smoke_config(edited) if mode == _SMOKE else edited
+
+
+def _draw_places(config: Mapping[str, Any], chosen: str, *, is_valid: bool) -> None:
+    """Draw a card for each place, with device, hours, quota and queue, and what can be asked."""
+    quotas, plans = plan_answer.load_answer({}, QUOTA), plan_answer.load_answer(config, EVERYWHERE)
+    told = {get_str(one, "place"): one for one in get_objects(quotas, "places")}
+    estimates = {get_str(one, "target"): one for one in get_objects(plans, "where")}
+    with st.container(horizontal=True, gap="small"):
+        for name, place in PLACES.items():
+            target = getattr(place, "target", None)
+            with st.container(border=True, width=240, height="stretch", gap="xsmall", key=f"place_{name}"):
+                title = "This machine" if name == LOCAL else load_target(target).title if target else name
+                lines = [name] if name != LOCAL else []
+                lines += [describe_hours(estimates.get(target))] if target else []
+                lines += describe_quota(told.get(name)) if isinstance(place, RemotePlace) else []
+                lines += [describe_queue(reading.jobs(), name)]
+                text = "".join(f"<p>{markup.words(line)}</p>" for line in lines)
+                st.html(f'<div class="tp-card"><h2>{markup.safe(title)}</h2>{text}</div>')
+                label = "Chosen" if name == chosen else "Choose"
+                if st.button(label, key=f"choose {name}", disabled=name == chosen):
+                    st.query_params["place"] = name
+                    st.rerun()
+    is_planned = chosen != LOCAL or plan_answer.load_answer(config, questions_here(config)[0]) is not None
+    if is_planned:  # not beside the plan for this machine
+        plan_answer.draw_questions(config, [EVERYWHERE], key="everywhere", is_valid=is_valid)
+    if gate.may_operate():
+        if asked_at := get_str(quotas, "asked_at"):
+            st.html(f'<p class="tp-sub">Quota asked {markup.when(asked_at, reading.browser_timezone())}</p>')
+        plan_answer.draw_questions({}, [QUOTA], key="quota", is_valid=True)
+
+
+def describe_hours(estimate: Mapping[str, Any] | None) -> str:
+    """Describe verdict and time of a configuration on a machine, from a plan for every machine."""
+    verdict, hours = get_verdict(estimate, "verdict"), planned.get_band(estimate, "hours")
+    if estimate is None:
+        return "Time: not planned yet"
+    if hours is None or verdict not in {"fits", "tight"}:
+        return f"{VERDICTS[verdict].symbol} {verdict}"
+    low, high = (duration(end * 3600) for end in (hours.low, hours.high))
+    return f"{VERDICTS[verdict].symbol} {verdict}, takes {low} to {high}"
+
+
+def describe_quota(told: Mapping[str, Any] | None) -> list[str]:
+    """Describe account and quota of a place, or why it cannot be used and what to do."""
+    if told is None:
+        return ["Quota: not asked yet"]
+    if findings := planned.problems(told):
+        return [f"✕ {one.what} {one.next}" for one in findings]
+    left, until = get_number(told, "left_hours"), get_str(told, "refreshes_at") or ""
+    quota = "no quota stated" if left is None else f"{left:g} h left until {until[:10]}"
+    return [f"Quota: {quota}", f"Account: {get_str(told, 'account') or 'none'}"]
+
+
+def describe_queue(jobs: Sequence[Job], place: str) -> str:
+    """Count the waiting and running jobs of a place."""
+    here = [job for job in jobs if job.place == place and not job.has_ended]
+    waiting = sum(job.state == "waiting" for job in here)
+    return f"Queue: {waiting} waiting, {len(here) - waiting} running" if here else "Queue: empty"
+
+
+def _draw_offer(config: Mapping[str, Any], place: str, *, is_valid: bool) -> bool:
+    """Draw what a run takes at a remote place and what is sent; return whether that is known well enough to send it."""
+    force = ("--force",) if st.session_state.get(_FORCE) else ()
+    question = PlanQuestion(
+        options=("push", "--check", "--to", place, *force),
+        label=f"Planning for {place} and asking for the quota",
+        button="Show what it takes",
+        again="Ask again",
+    )
+    answer = plan_answer.load_answer(config, question)
+    asked_at = parse_time(get_str(answer, "asked_at") or "")
+    is_fresh = asked_at is not None and (datetime.now(UTC) - asked_at).total_seconds() < MAX_AGE_SECONDS
+    stated = get_path(answer, "rows")
+    rows = [(str(row[0]).capitalize(), str(row[-1])) for row in stated or () if row]
+    with st.container(border=True):
+        if rows:
+            markup.table(["What", "How much"], rows)
+        if answer is None:
+            markup.note(f"Nothing is sent to {place} before you have seen memory, hours, quota and uploads.")
+        elif not is_fresh:
+            markup.note("This answer is more than an hour old. Ask again before you send the run.")
+        plan_answer.draw_questions(config, [question], key="offer", is_valid=is_valid)
+    problems.show(planned.problems(answer or {}))
+    return bool(rows) and is_fresh
 
 
 def _draw_plan(
     resolved: Mapping[str, Any], checked: Mapping[str, Any] | None, *, is_valid: bool
 ) -> Mapping[str, Any] | None:
     """Draw the plan for this machine, and return it if it is known."""
-    plans = [plan for question in HERE if (plan := plan_answer.load_answer(resolved, question)) is not None]
+    here = questions_here(resolved)
+    plans = [plan for question in here if (plan := plan_answer.load_answer(resolved, question)) is not None]
     # A configuration that cannot start is not planned: the plan would find the same problems.
-    questions = (READ,) if checked is not None and checked.get("can_begin") is False else (READ, *HERE)
+    questions = (READ,) if checked is not None and checked.get("can_begin") is False else (READ, *here)
     with st.container(border=True):
         if plans:
             plan_answer.draw_answer(plans[-1])
@@ -124,22 +224,24 @@ def _draw_plan(
     return plans[-1] if plans else None
 
 
-def _draw_start(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, *, is_valid: bool) -> bool:
+def _draw_start(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, place: str, *, is_valid: bool) -> bool:
     """Draw the start button; return whether to start even if memory is too small."""
     with st.container(key="launch_start", horizontal=True, vertical_alignment="center"):
         sign = "" if plan is None else markup.sign(VERDICTS, get_verdict(plan, "verdict"))
         need = "" if plan is None else markup.safe(planned.need_in_words(plan))
         name = markup.safe(resolved.get("name", "run"))
-        st.html(f'<p class="tp-step"><b>3</b>Start {name} {sign} <span class="tp-dim">{need}</span></p>')
-        force = st.toggle("Start even if memory may run out", help="The run records that it was forced.")
-        place = st.selectbox("Where to run", PLACES, index=[*PLACES].index(LOCAL))
-        variants = _choose_variants(resolved)
+        verb, blocked = "Start", "Fix the problems first."
+        if place != LOCAL:
+            verb, blocked = f"Send to {place}", "Show what it takes first."
+        st.html(f'<p class="tp-step"><b>4</b>Start {name} {sign} <span class="tp-dim">{need}</span></p>')
+        force = st.toggle("Start even if memory may run out", key=_FORCE, help="The run records that it was forced.")
+        variants = _choose_variants(resolved) if place == LOCAL else [resolved]
         if st.button(
-            "Start" if len(variants) == 1 else f"Start {len(variants)} runs",
+            verb if len(variants) == 1 else f"Start {len(variants)} runs",
             type="primary",
             icon=":material/play_arrow:",
             disabled=not is_valid or not variants,
-            help=None if is_valid else "Fix the problems first.",
+            help=None if is_valid else blocked,
             shortcut="Ctrl+Enter",
         ):
             gate.start(*variants, force=force, place=place)
@@ -186,9 +288,10 @@ def make_variants(config: Mapping[str, Any], setting: FormField, text: str) -> t
     return found, wrong
 
 
-def _draw_command(resolved: Mapping[str, Any], *, force: bool) -> None:
+def _draw_command(resolved: Mapping[str, Any], place: str, *, force: bool) -> None:
     name, text = f"{resolved.get('name', 'run')}.yaml", write_yaml(dict(resolved))
-    arguments = ["queue", "add", "--config", name, "--root", str(state.root()), *(["--force"] if force else [])]
+    verb, to = (["queue", "add"], []) if place == LOCAL else (["push"], ["--to", place])
+    arguments = [*verb, "--config", name, *to, "--root", str(state.root()), *(["--force"] if force else [])]
     st.caption(f"Equivalent command in {plain(str(Path.cwd()))}, with the configuration saved there")
     st.code(strip_invisible(format_command(arguments)), language=None, wrap_lines=True)
     markup.download("Configuration", text, name)
@@ -319,16 +422,24 @@ def _draw_job(root: Path, job: Job, *, can_move: bool = False) -> None:
                     "Open run", key=f"open {job.job_id}", icon=":material/show_chart:"
                 ):
                     state.go(state.RUN, run=job.run)
+                if (
+                    job.state == "succeeded"
+                    and (root / f"{job.run}-smoke").is_dir()
+                    and st.button(progress.TAB, key=f"smoke {job.job_id}", icon=":material/science:")
+                ):
+                    state.go(state.COMPARE, part=progress.TAB, full=job.run, smoke=f"{job.run}-smoke")
                 if may_operate():
                     _draw_buttons(root, job, can_move=can_move)
         if job.state in {"running", "stopping"}:
             progress.draw_stage(job.run, job)
-            if text := describe_session(job):
-                markup.note(text)
         elif job.state == "unsealed":
             markup.note(JOBS[job.state].meaning)
-        if job.has_ended and (output := tail(job.folder / OUTPUT)):
-            with st.expander("Last output", expanded=JOBS[job.state].tone == "bad" or (job.exit_code or 0) < 0):
+        is_watched = job.state == "running" and job.place != LOCAL
+        output = tail(job.folder / OUTPUT) if job.has_ended or is_watched else ""
+        slot = st.empty()  # so that nothing of it stays when the job changes its state
+        if output:
+            is_bad = JOBS[job.state].tone == "bad" or (job.exit_code or 0) < 0
+            with slot.expander("Last output", expanded=is_bad or is_watched):
                 st.code(output, language=None, wrap_lines=True)
 
 
