@@ -263,7 +263,7 @@ def describe_session(job: Job) -> str | None:
 
 
 def session_address(place_name: str, reference: str | None) -> str | None:
-    """Return the page of a session, or None if it has none. The reference may come from a stranger, so it is checked."""
+    """Return the page of a session, or None. The reference may come from a stranger, so it is checked."""
     place = PLACES.get(place_name)
     if reference is None or not isinstance(place, RemotePlace):
         return None

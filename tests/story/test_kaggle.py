@@ -128,7 +128,8 @@ def rehearse(folder: Path, devices: list[str]) -> Callable[[Session], None]:
         with subprocess.Popen(
             command, cwd=working, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
-            session.lines += [line.rstrip() for line in process.stdout]
+            for line in process.stdout:
+                session.lines.append(line.rstrip())
         for path in working.rglob("*"):
             if path.is_file() and path != script:
                 session.files[path.relative_to(working).as_posix()] = path.read_bytes()

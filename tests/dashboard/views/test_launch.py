@@ -128,7 +128,7 @@ def test_a_smoke_run_is_one_choice(opened: Open, root: Path) -> None:
     smoke = configs.make_smoke_config(full)
     assert shown(app) == smoke
     steps = widget(app, "number_input", "Steps")
-    assert (steps.value, steps.disabled, app.query_params["set"]) == (2, True, ["mode=smoke"])
+    assert (steps.value, steps.disabled, app.query_params["set"]) == (2, True, "mode=smoke")
     assert shown(widget(app, "button_group", "Mode").set_value("full").run()) == full
 
 
