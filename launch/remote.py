@@ -27,7 +27,7 @@ from evidence.bundle.verify import refuse_invalid, verify_bundle
 from evidence.hashes import sha256_file
 from evidence.layout import SESSION
 from evidence.writing import write_json
-from launch.jobs import CONFIG, OUTPUT, STOPPED_BEFORE_RUN, Job, jobs, read_job, read_object, refuse_link, tail
+from launch.jobs import CONFIG, LOCAL, OUTPUT, STOPPED_BEFORE_RUN, Job, jobs, read_job, read_object, refuse_link, tail
 from launch.places import PLACES, get_place
 from launch.places.place import Offer, RemotePlace, Request, Status, Unreachable
 from schemas.catalog import VERSION
@@ -120,7 +120,7 @@ def _submit(job: Job, place: RemotePlace, session: Session) -> str:
         place.prepare(request, upload)
         session.update(state="sending", **_offered(offer))
     reference = _repeat(lambda: place.find(upload) or place.submit(upload))
-    session.update(state="sent", reference=reference, sent_at=_now())
+    session.update(state="sent", reference=reference, sent_at=now())
     shutil.rmtree(upload, ignore_errors=True)
     return reference
 
@@ -135,10 +135,10 @@ def _watch(place: RemotePlace, reference: str, session: Session) -> Status:
     reader = threading.Thread(target=_follow, args=(place, reference, session.folder, ended), daemon=True)
     reader.start()
     while not (status := _repeat(lambda: place.status(reference), refusals=_MAX_REFUSALS)).has_ended:
-        began = {"began_at": _now()} if status.state == "running" and "began_at" not in session.fields else {}
+        began = {"began_at": now()} if status.state == "running" and "began_at" not in session.fields else {}
         session.update(state=status.state, **began)
         time.sleep(POLL_SECONDS)
-    session.update(state=status.state, message=status.message, ended_at=_now())
+    session.update(state=status.state, message=status.message, ended_at=now())
     ended.set()
     reader.join(timeout=2 * POLL_SECONDS)  # the last lines
     return status
@@ -198,7 +198,7 @@ def _bring_back(job: Job, place: RemotePlace, reference: str, status: Status) ->
         "schema_version": VERSION,
         "place": job.place,
         "reference": reference,
-        "fetched_at": _now(),
+        "fetched_at": now(),
         "bundle_sha256": None,
         "is_in_log": False,
         "received": (stated or {}).get("received"),
@@ -249,9 +249,9 @@ def list_places(root: Path) -> list[dict[str, Any]]:
 
 def describe_session(job: Job) -> str | None:
     """Describe the session of a job that has not ended, with the time that it has left."""
-    fields = read_object(job.folder / SESSION)
-    if fields is None or job.has_ended:
+    if job.place == LOCAL or job.has_ended:
         return None
+    fields = Session.load(job.folder).fields
     text = f"{job.run} at {job.place}: {get_str(fields, 'state') or 'not sent yet'}"
     seconds, began = get_number(fields, "session_seconds"), get_str(fields, "began_at")
     if seconds is None or began is None:
@@ -333,7 +333,8 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _now() -> str:
+def now() -> str:
+    """Return the time in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

@@ -170,15 +170,14 @@ class Task:
 
 
 def plan_task(root: Path, config: Mapping[str, Any], options: Sequence[str] = ()) -> Task:
-    """Return the task that plans a complete configuration, with options of `trainproof plan` or another command.
+    """Return the task that plans a complete configuration, with options of `trainproof plan`, or another question.
 
-    The answer is plan.json, unless the options begin with the name of another command. Without a configuration, that
-    command gets none.
+    The answer is plan.json, unless the options begin with the name of another command. `PLACES` needs no configuration.
     """
-    text = write_yaml(dict(config))
+    text = "" if tuple(options) == PLACES else write_yaml(dict(config))
     folder = _folder(root, "plans", text, *options, planner_digest())
     verb, *flags = options if options and not options[0].startswith("-") else ("plan", *options)
-    source = ["--config", str(folder / jobs.CONFIG)] if config else []
+    source = ["--config", str(folder / jobs.CONFIG)] if text else []
     return Task(
         folder=folder,
         arguments=[verb, *source, *flags, "--json"],

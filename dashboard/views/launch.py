@@ -31,11 +31,12 @@ from launch.places import PLACES
 from launch.places.place import RemotePlace
 from launch.process import format_command
 from launch.queue import can_resume
+from launch.remote import Session, session_address
 from schemas.formats import count, duration, short_count, size
 from schemas.reading import get_number, get_objects, get_path, get_str, parse_time, write_yaml
 
 READ = PlanQuestion(options=tasks.CHECK, label="Loading the model and the data")
-EVERYWHERE = PlanQuestion(options=("--where", "--quick"), label="Estimating for every place")
+EVERYWHERE = PlanQuestion(options=("--where", "--quick"), label="Estimating for every place", again="Estimate again")
 QUOTA = PlanQuestion(
     options=tasks.PLACES, label="Asking the places", button="Ask for the quota", again="Ask for the quota again"
 )
@@ -127,31 +128,31 @@ def questions_here(config: Mapping[str, Any]) -> tuple[PlanQuestion, PlanQuestio
 
 def _draw_places(config: Mapping[str, Any], chosen: str, *, is_valid: bool) -> None:
     """Draw a card for each place, with device, hours, quota and queue, and what can be asked."""
-    quotas, plans = plan_answer.load_answer({}, QUOTA), plan_answer.load_answer(config, EVERYWHERE)
+    quotas, plans = plan_answer.load_answer(config, QUOTA), plan_answer.load_answer(config, EVERYWHERE)
     told = {get_str(one, "place"): one for one in get_objects(quotas, "places")}
     estimates = {get_str(one, "target"): one for one in get_objects(plans, "where")}
     with st.container(horizontal=True, gap="small"):
-        for name, place in PLACES.items():
+        for name, place in sorted(PLACES.items(), key=lambda item: item[0] != LOCAL):
             target = getattr(place, "target", None)
-            with st.container(border=True, width=240, height="stretch", gap="xsmall", key=f"place_{name}"):
+            with st.container(border=True, width=250, gap="xsmall", key=f"place_{name}"):
                 title = "This machine" if name == LOCAL else load_target(target).title if target else name
                 lines = [name] if name != LOCAL else []
                 lines += [describe_hours(estimates.get(target))] if target else []
                 lines += describe_quota(told.get(name)) if isinstance(place, RemotePlace) else []
-                lines += [describe_queue(reading.jobs(), name)]
+                here = [job for job in reading.jobs() if job.place == name and not job.has_ended]
+                waiting = sum(job.state == "waiting" for job in here)
+                lines += [f"Queue: {waiting} waiting, {len(here) - waiting} running" if here else "Queue: empty"]
                 text = "".join(f"<p>{markup.words(line)}</p>" for line in lines)
-                st.html(f'<div class="tp-card"><h2>{markup.safe(title)}</h2>{text}</div>')
-                label = "Chosen" if name == chosen else "Choose"
-                if st.button(label, key=f"choose {name}", disabled=name == chosen):
+                sign = '<span class="tp-sign tp-good">✓ chosen</span>' if name == chosen else ""
+                st.html(f'<div class="tp-card"><h2>{markup.safe(title)}{sign}</h2>{text}</div>')
+                if name != chosen and st.button("Choose", key=f"choose {name}"):
                     st.query_params["place"] = name
                     st.rerun()
-    is_planned = chosen != LOCAL or plan_answer.load_answer(config, questions_here(config)[0]) is not None
-    if is_planned:  # not beside the plan for this machine
-        plan_answer.draw_questions(config, [EVERYWHERE], key="everywhere", is_valid=is_valid)
-    if gate.may_operate():
-        if asked_at := get_str(quotas, "asked_at"):
-            st.html(f'<p class="tp-sub">Quota asked {markup.when(asked_at, reading.browser_timezone())}</p>')
-        plan_answer.draw_questions({}, [QUOTA], key="quota", is_valid=True)
+    with st.container(horizontal=True):
+        plan_answer.draw_questions(config, [QUOTA], key="quota", is_valid=True)
+        # Not beside the plan for this machine.
+        if chosen != LOCAL or plan_answer.load_answer(config, questions_here(config)[0]) is not None:
+            plan_answer.draw_questions(config, [EVERYWHERE], key="everywhere", is_valid=is_valid)
 
 
 def describe_hours(estimate: Mapping[str, Any] | None) -> str:
@@ -172,15 +173,8 @@ def describe_quota(told: Mapping[str, Any] | None) -> list[str]:
     if findings := planned.problems(told):
         return [f"✕ {one.what} {one.next}" for one in findings]
     left, until = get_number(told, "left_hours"), get_str(told, "refreshes_at") or ""
-    quota = "no quota stated" if left is None else f"{left:g} h left until {until[:10]}"
-    return [f"Quota: {quota}", f"Account: {get_str(told, 'account') or 'none'}"]
-
-
-def describe_queue(jobs: Sequence[Job], place: str) -> str:
-    """Count the waiting and running jobs of a place."""
-    here = [job for job in jobs if job.place == place and not job.has_ended]
-    waiting = sum(job.state == "waiting" for job in here)
-    return f"Queue: {waiting} waiting, {len(here) - waiting} running" if here else "Queue: empty"
+    quota = [] if left is None else [f"Quota: {left:g} h left until {until[:10]}"]
+    return [*quota, *([f"Account: {account}"] if (account := get_str(told, "account")) else [])]
 
 
 def _draw_offer(config: Mapping[str, Any], place: str, *, is_valid: bool) -> bool:
@@ -410,7 +404,9 @@ def _draw_job(root: Path, job: Job, *, can_move: bool = False) -> None:
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
             where = "" if job.device == ANY_DEVICE else f"on a {job.device.upper()} · "
-            where = where if job.place == LOCAL else f"at {job.place} · "
+            if job.place != LOCAL:
+                address = session_address(job.place, Session.load(job.folder).reference)
+                where = f"at {markup.link(job.place, address) if address else markup.safe(job.place)} · "
             how = f" · {reason.rstrip('.')}" if job.has_ended and (reason := progress.describe(job)) else ""
             details = f"{where}queued {markup.when(job.created_at, reading.browser_timezone())}{markup.safe(how)}"
             st.html(

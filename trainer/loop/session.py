@@ -76,8 +76,8 @@ def session_limit(name: str) -> SessionLimit:
 
 def read_place() -> dict[str, Any]:
     """Return the manifest's group `place`, or nothing if no session set `TRAINPROOF_PLACE`."""
-    with suppress(ValueError):
-        return {"place": json.loads(os.environ[PLACE])} if PLACE in os.environ else {}
+    with suppress(KeyError, ValueError):
+        return {"place": json.loads(os.environ[PLACE])}
     return {}
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -79,24 +78,14 @@ def list_(root: Root = RUNS, as_json: AsJson = False) -> None:
 def places(root: Root = RUNS, as_json: AsJson = False) -> None:
     """Ask the places where jobs can run for account and quota, and list them with their jobs."""
     need("queue", "queue")
-    from launch.remote import list_places
+    from launch.remote import list_places, now
 
     found = list_places(root)
     if as_json:
-        sys.stdout.write(as_json_text({"asked_at": datetime.now(UTC).isoformat(timespec="seconds"), "places": found}))
+        sys.stdout.write(as_json_text({"asked_at": now(), "places": found}))
         return
-    rows = [("place", "account", "hours left", "until", "waiting", "running")]
-    rows += [
-        (
-            each["place"],
-            each["account"] or NOTHING,
-            NOTHING if each["left_hours"] is None else f"{each['left_hours']:g}",
-            (each["refreshes_at"] or NOTHING)[:10],
-            str(each["waiting"]),
-            str(each["running"]),
-        )
-        for each in found
-    ]
+    names = ("place", "account", "left_hours", "refreshes_at", "waiting", "running")
+    rows = [names, *([NOTHING if each[name] is None else str(each[name]) for name in names] for each in found)]
     notes = [f"{each['place']}: {one['what']} {one['next']}" for each in found for one in each["findings"]]
     sys.stdout.write(align(rows) + join_lines(notes))
 
@@ -168,7 +157,7 @@ def push(
     settings: Settings = None,
     force: Force = False,
     check: Annotated[bool, typer.Option("--check", help="Show what it takes and what is sent. Send nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --check: print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As --check, in JSON.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before it is sent.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the run.")] = False,
     root: Root = RUNS,
@@ -178,7 +167,7 @@ def push(
     from launch.places import PLACES, get_place
     from launch.places.place import RemotePlace, Request
     from launch.queue import start
-    from launch.remote import ask, print_output
+    from launch.remote import ask, now, print_output
     from trainer.config.load import load_config
     from trainer.config.tree import to_document
     from trainer.planning.plan import describe_offer
@@ -190,20 +179,20 @@ def push(
     mode = {"mode": "smoke"} if smoke_config else {}
     loaded = load_config(config, overlay=smoke_config, flags=mode, settings=settings or ())
     document = to_document(loaded)
-    answer: dict[str, Any] = {"asked_at": datetime.now(UTC).isoformat(timespec="seconds"), "rows": [], "findings": []}
+    rows, findings = [], []
     try:
         offer = ask(lambda: place.offer(Request(run=loaded.name, config=document, working_folder=Path.cwd())))
-        answer["rows"] = describe_offer(loaded, offer, force=force)
+        rows = describe_offer(loaded, offer, force=force)
     except ProblemError as error:
-        if not (check and as_json):
+        if not as_json:
             raise
-        answer["findings"] = render_json(error.problems)
-    if check and as_json:
-        sys.stdout.write(as_json_text(answer))
-        raise typer.Exit(0 if answer["rows"] else 3)
-    sys.stdout.write(join_lines(f"{name:<8} {text}" for name, text in answer["rows"]))
-    if check:
-        return
+        findings = render_json(error.problems)
+    if as_json:
+        sys.stdout.write(as_json_text({"asked_at": now(), "rows": rows, "findings": findings}))
+    else:
+        sys.stdout.write(join_lines(f"{name:<8} {text}" for name, text in rows))
+    if check or as_json:
+        raise typer.Exit(0 if rows else 3)
     if not yes:
         typer.confirm(f"Send it to {to}?", abort=True)
     job = start(root, document, force=force, place=to)
