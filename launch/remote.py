@@ -264,12 +264,11 @@ def describe_session(job: Job) -> str | None:
 
 def session_address(place_name: str, reference: str | None) -> str | None:
     """Return the page of a session, or None. The reference may come from a stranger, so it is checked."""
-    place = PLACES.get(place_name)
-    if reference is None or not isinstance(place, RemotePlace):
-        return None
     with suppress(ProblemError):
-        address = place.address(reference)
-        return address if address.startswith("https://") else None
+        place = get_place(place_name)
+        if reference is not None and isinstance(place, RemotePlace):
+            address = place.address(reference)
+            return address if address.startswith("https://") else None
     return None
 
 

@@ -27,12 +27,13 @@ from evidence.targets import load_target
 from evidence.writing import write_bytes
 from launch import queue, tasks
 from launch.jobs import ANY_DEVICE, LOCAL, OUTPUT, Job, launch_folder, tail
-from launch.places import PLACES
-from launch.places.place import RemotePlace
+from launch.places import PLACES, get_place
+from launch.places.place import Place, RemotePlace
 from launch.process import format_command
 from launch.queue import can_resume
 from launch.remote import Session, session_address
 from schemas.formats import count, duration, short_count, size
+from schemas.problems import ProblemError
 from schemas.reading import get_number, get_objects, get_path, get_str, parse_time, write_yaml
 
 READ = PlanQuestion(options=tasks.CHECK, label="Loading the model and the data")
@@ -100,7 +101,14 @@ def page() -> None:
 
 def get_chosen_place() -> str:
     """Return the place in the address, or this machine."""
-    return next(iter(state.allowed_values("place", PLACES)), LOCAL)
+    name = st.query_params.get("place", LOCAL)
+    return name if _find_place(name) is not None else LOCAL
+
+
+def _find_place(name: str) -> Place | None:
+    with suppress(ProblemError):
+        return get_place(name)
+    return None
 
 
 def _choose_source() -> StartConfig | None:
@@ -132,20 +140,22 @@ def _draw_places(config: Mapping[str, Any], chosen: str, *, is_valid: bool) -> N
     told = {get_str(one, "place"): one for one in get_objects(quotas, "places")}
     estimates = {get_str(one, "target"): one for one in get_objects(plans, "where")}
     with st.container(horizontal=True, gap="small"):
-        for name, place in sorted(PLACES.items(), key=lambda item: item[0] != LOCAL):
+        active = [job for job in reading.jobs() if not job.has_ended]
+        for name in dict.fromkeys([LOCAL, *PLACES, chosen, *(job.place for job in active)]):
+            place = _find_place(name)
             target = getattr(place, "target", None)
             with st.container(border=True, width=250, gap="xsmall", key=f"place_{name}"):
                 title = "This machine" if name == LOCAL else load_target(target).title if target else name
                 lines = [name] if name != LOCAL else []
                 lines += [describe_hours(estimates.get(target))] if target else []
                 lines += describe_quota(told.get(name)) if isinstance(place, RemotePlace) else []
-                here = [job for job in reading.jobs() if job.place == name and not job.has_ended]
+                here = [job for job in active if job.place == name]
                 waiting = sum(job.state == "waiting" for job in here)
                 lines += [f"Queue: {waiting} waiting, {len(here) - waiting} running" if here else "Queue: empty"]
                 text = "".join(f"<p>{markup.words(line)}</p>" for line in lines)
                 sign = '<span class="tp-sign tp-good">✓ chosen</span>' if name == chosen else ""
                 st.html(f'<div class="tp-card"><h2>{markup.safe(title)}{sign}</h2>{text}</div>')
-                if name != chosen and st.button("Choose", key=f"choose {name}"):
+                if name != chosen and place is not None and st.button("Choose", key=f"choose {name}"):
                     st.query_params["place"] = name
                     st.rerun()
     with st.container(horizontal=True):
