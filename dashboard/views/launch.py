@@ -138,20 +138,22 @@ def _draw_places(config: Mapping[str, Any], chosen: str, *, is_valid: bool) -> N
     """Draw a card for each place, with device, hours, quota and queue, and what can be asked."""
     quotas, plans = plan_answer.load_answer(config, QUOTA), plan_answer.load_answer(config, EVERYWHERE)
     told = {get_str(one, "place"): one for one in get_objects(quotas, "places")}
+    here = plan_answer.load_answer(config, questions_here(config)[0])
     estimates = {get_str(one, "target"): one for one in get_objects(plans, "where")}
+    estimates |= {LOCAL: {**here, **(get_path(here, "time") or {})}} if here is not None else {}
     with st.container(horizontal=True, gap="small"):
         active = [job for job in reading.jobs() if not job.has_ended]
         for name in dict.fromkeys([LOCAL, *PLACES, chosen, *(job.place for job in active)]):
             place = _find_place(name)
-            target = getattr(place, "target", None)
+            target = LOCAL if name == LOCAL else getattr(place, "target", None)
             with st.container(border=True, width=250, gap="xsmall", key=f"place_{name}"):
                 title = "This machine" if name == LOCAL else load_target(target).title if target else name
-                lines = [name] if name != LOCAL else []
+                lines = [name if name != LOCAL else get_str(here, "target", "name") or "device not known yet"]
                 lines += [describe_hours(estimates.get(target))] if target else []
                 lines += describe_quota(told.get(name)) if isinstance(place, RemotePlace) else []
-                here = [job for job in active if job.place == name]
-                waiting = sum(job.state == "waiting" for job in here)
-                lines += [f"Queue: {waiting} waiting, {len(here) - waiting} running" if here else "Queue: empty"]
+                queued = [job.state for job in active if job.place == name]
+                waiting = queued.count("waiting")
+                lines += [f"Queue: {waiting} waiting, {len(queued) - waiting} running" if queued else "Queue: empty"]
                 text = "".join(f"<p>{markup.words(line)}</p>" for line in lines)
                 sign = '<span class="tp-sign tp-good">✓ chosen</span>' if name == chosen else ""
                 st.html(f'<div class="tp-card"><h2>{markup.safe(title)}{sign}</h2>{text}</div>')
@@ -161,7 +163,7 @@ def _draw_places(config: Mapping[str, Any], chosen: str, *, is_valid: bool) -> N
     with st.container(horizontal=True):
         plan_answer.draw_questions(config, [QUOTA], key="quota", is_valid=True)
         # Not beside the plan for this machine.
-        if chosen != LOCAL or plan_answer.load_answer(config, questions_here(config)[0]) is not None:
+        if chosen != LOCAL or here is not None:
             plan_answer.draw_questions(config, [EVERYWHERE], key="everywhere", is_valid=is_valid)
 
 
@@ -170,10 +172,9 @@ def describe_hours(estimate: Mapping[str, Any] | None) -> str:
     verdict, hours = get_verdict(estimate, "verdict"), planned.get_band(estimate, "hours")
     if estimate is None:
         return "Time: not planned yet"
-    if hours is None or verdict not in {"fits", "tight"}:
-        return f"{VERDICTS[verdict].symbol} {verdict}"
-    low, high = (duration(end * 3600) for end in (hours.low, hours.high))
-    return f"{VERDICTS[verdict].symbol} {verdict}, takes {low} to {high}"
+    low, high = (duration(end * 3600) for end in (hours.low, hours.high)) if hours else ("", "")
+    takes = "" if verdict not in {"fits", "tight"} else f", takes {low} to {high}" if hours else ", time unknown"
+    return f"{VERDICTS[verdict].symbol} {verdict}{takes}"
 
 
 def describe_quota(told: Mapping[str, Any] | None) -> list[str]:

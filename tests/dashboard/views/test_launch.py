@@ -264,8 +264,10 @@ def test_each_place_has_a_card_with_device_hours_quota_and_queue(opened: Open, r
     put_answer(root, {}, tasks.PLACES, {"asked_at": "2026-11-27T10:00:00Z", "places": places})
     where = [place("kaggle-t4x2", "fits", 2, 13, 0.5), place("kaggle-tpu-v5e-8", "does_not_fit", 28, 15, 1)]
     put_answer(root, config, ("--where", "--quick"), {"where": where})
+    put_answer(root, config, ("--quick",), {"verdict": "fits", "target": {"name": "cpu"}, "time": None})
     text = said(opened(state.LAUNCH, source="tiny.yaml"))
-    assert re.search(r"<h2>This machine</h2><p>Queue: 1 waiting, 0 running</p>", text)
+    chosen = '<h2>This machine<span class="tp-sign tp-good">✓ chosen</span></h2><p>cpu</p><p>✓ fits, time unknown</p>'
+    assert f"{chosen}<p>Queue: 1 waiting, 0 running</p>" in text
     gpu = "<p>✓ fits, takes 15 min 00 s to 1 h 00 min</p><p>Quota: 12.5 h left until 2026-12-05</p><p>Account: ada</p>"
     assert f"<p>kaggle-gpu</p>{gpu}<p>Queue: empty</p>" in text
     unusable = "<p>✕ does not fit</p><p>✕ The command <code>kaggle</code> is not installed. Install it.</p>"
