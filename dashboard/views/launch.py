@@ -75,12 +75,13 @@ def page() -> None:
     is_valid = not any(problem.severity == "error" for problem in found)
     checked = plan_answer.load_answer(resolved, READ)
     plan: Mapping[str, Any] | None = None
+    here = questions_here(resolved)
     with result_side:
         markup.step(2, "Where to run")
-        _draw_places(resolved, place, is_valid=is_valid)
+        _draw_places(resolved, place, plan_answer.load_answer(resolved, here[0]), is_valid=is_valid)
         markup.step(3, "Memory and time" if place == LOCAL else "What it takes and what is sent")
         if place == LOCAL:
-            plan = _draw_plan(resolved, checked, is_valid=is_valid)
+            plan = _draw_plan(resolved, checked, here, is_valid=is_valid)
             found += planned.problems(checked) if is_valid and checked is not None else []
             can_start = all(one.severity != "error" for one in found)
         else:
@@ -134,11 +135,10 @@ def questions_here(config: Mapping[str, Any]) -> tuple[PlanQuestion, PlanQuestio
     )
 
 
-def _draw_places(config: Mapping[str, Any], chosen: str, *, is_valid: bool) -> None:
+def _draw_places(config: Mapping[str, Any], chosen: str, here: Mapping[str, Any] | None, *, is_valid: bool) -> None:
     """Draw a card for each place, with device, hours, quota and queue, and what can be asked."""
     quotas, plans = plan_answer.load_answer(config, QUOTA), plan_answer.load_answer(config, EVERYWHERE)
     told = {get_str(one, "place"): one for one in get_objects(quotas, "places")}
-    here = plan_answer.load_answer(config, questions_here(config)[0])
     estimates = {get_str(one, "target"): one for one in get_objects(plans, "where")}
     estimates |= {LOCAL: {**here, **(get_path(here, "time") or {})}} if here is not None else {}
     with st.container(horizontal=True, gap="small"):
@@ -215,10 +215,13 @@ def _draw_offer(config: Mapping[str, Any], place: str, *, is_valid: bool) -> boo
 
 
 def _draw_plan(
-    resolved: Mapping[str, Any], checked: Mapping[str, Any] | None, *, is_valid: bool
+    resolved: Mapping[str, Any],
+    checked: Mapping[str, Any] | None,
+    here: Sequence[PlanQuestion],
+    *,
+    is_valid: bool,
 ) -> Mapping[str, Any] | None:
     """Draw the plan for this machine, and return it if it is known."""
-    here = questions_here(resolved)
     plans = [plan for question in here if (plan := plan_answer.load_answer(resolved, question)) is not None]
     # A configuration that cannot start is not planned: the plan would find the same problems.
     questions = (READ,) if checked is not None and checked.get("can_begin") is False else (READ, *here)
