@@ -111,7 +111,9 @@ def _draw_widget(
     }
     shared = plain_box | {"placeholder": _NOT_SET if fits else strip_invisible(format_yaml(value))}
     if setting.path == form.MODE:
-        st.segmented_control(setting.title, _MODES, format_func=_MODES.get, required=held is not None, **plain_box)
+        st.segmented_control(
+            setting.title, _MODES, format_func=_MODES.__getitem__, required=held is not None, **plain_box
+        )
     elif is_number:
         # The arrows change a number by a tenth of its power of ten: 0.001 by 0.0001. Without limits, which a browser
         # would enforce without saying what is allowed.

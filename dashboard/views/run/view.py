@@ -189,7 +189,7 @@ def _describe_session(run: Run) -> str:
         return ""
     facts = [f"Ran at {markup.safe(name)}"]
     if address := session_address(name, reference):
-        facts.append(markup.link(reference, address))
+        facts.append(markup.link(str(reference), address))
     if place:
         asked, given = tally(place["requested"]), tally(place["received"])
         facts.append(markup.safe(f"{given}, as requested" if asked == given else f"{given}; requested were {asked}"))
