@@ -33,6 +33,7 @@ DOCUMENTS = {
     "first_examples": layout.FIRST_EXAMPLES,
     "eval_summary": layout.EVAL_SUMMARY,
     "imported": layout.IMPORT,
+    "session": layout.SESSION,
 }
 """File of each document of a `Run`."""
 
@@ -118,6 +119,7 @@ class Run:
     first_examples: Document | None = None
     eval_summary: Document | None = None
     imported: Document | None = None
+    session: Document | None = None
     notes: Notes
     alive: bool
     problems: tuple[Problem, ...]
@@ -292,7 +294,7 @@ def read_existing_run(folder: Path) -> Run:
 
 def _list_files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:
     """Return the regular files below a folder; a link or special file under an evidence name is a problem."""
-    known = {layout.MANIFEST, layout.IMPORT, layout.NOTES, layout.STAMPS, *layout.ROLES}
+    known = {layout.MANIFEST, layout.IMPORT, layout.NOTES, layout.STAMPS, layout.SESSION, *layout.ROLES}
     found = []
     for name, entry in _walk(folder, problems):
         if entry.is_file(follow_symlinks=False):

@@ -27,12 +27,13 @@ from evidence.bundle.verify import refuse_invalid, verify_bundle
 from evidence.hashes import sha256_file
 from evidence.layout import SESSION
 from evidence.writing import write_json
-from launch.jobs import CONFIG, OUTPUT, STOPPED_BEFORE_RUN, Job, read_job, read_object, refuse_link, tail
-from launch.places import get_place
+from launch.jobs import CONFIG, LOCAL, OUTPUT, STOPPED_BEFORE_RUN, Job, jobs, read_job, read_object, refuse_link, tail
+from launch.places import PLACES, get_place
 from launch.places.place import Offer, RemotePlace, Request, Status, Unreachable
+from schemas.catalog import VERSION
 from schemas.problems import ProblemError, problem_of
 from schemas.reading import get_number, get_path, get_str, os_error_problem, read_yaml
-from schemas.render import render_text
+from schemas.render import render_json, render_text
 
 RESULT = "trainproof session: "
 """Begins the last line of a session's log; a JSON object follows."""
@@ -119,7 +120,7 @@ def _submit(job: Job, place: RemotePlace, session: Session) -> str:
         place.prepare(request, upload)
         session.update(state="sending", **_offered(offer))
     reference = _repeat(lambda: place.find(upload) or place.submit(upload))
-    session.update(state="sent", reference=reference, sent_at=_now())
+    session.update(state="sent", reference=reference, sent_at=now())
     shutil.rmtree(upload, ignore_errors=True)
     return reference
 
@@ -134,10 +135,10 @@ def _watch(place: RemotePlace, reference: str, session: Session) -> Status:
     reader = threading.Thread(target=_follow, args=(place, reference, session.folder, ended), daemon=True)
     reader.start()
     while not (status := _repeat(lambda: place.status(reference), refusals=_MAX_REFUSALS)).has_ended:
-        began = {"began_at": _now()} if status.state == "running" and "began_at" not in session.fields else {}
+        began = {"began_at": now()} if status.state == "running" and "began_at" not in session.fields else {}
         session.update(state=status.state, **began)
         time.sleep(POLL_SECONDS)
-    session.update(state=status.state, message=status.message, ended_at=_now())
+    session.update(state=status.state, message=status.message, ended_at=now())
     ended.set()
     reader.join(timeout=2 * POLL_SECONDS)  # the last lines
     return status
@@ -194,10 +195,13 @@ def _bring_back(job: Job, place: RemotePlace, reference: str, status: Status) ->
     stated = read_result(output / "session.log")
     bundle = output / "bundle.zip"
     witness: dict[str, Any] = {
+        "schema_version": VERSION,
         "place": job.place,
         "reference": reference,
-        "address": place.address(reference),
-        "fetched_at": _now(),
+        "fetched_at": now(),
+        "bundle_sha256": None,
+        "is_in_log": False,
+        "received": (stated or {}).get("received"),
     }
     if bundle.is_file():
         sha256 = sha256_file(bundle)
@@ -218,11 +222,36 @@ def _bring_back(job: Job, place: RemotePlace, reference: str, status: Status) ->
     return code if type(code) is int else _FAILED
 
 
+def ask(call: Callable[[], Value]) -> Value:
+    """Call a place once; raise `ProblemError` (exit code 3) if it does not answer."""
+    try:
+        return call()
+    except Unreachable as error:
+        problem = problem_of("TP770", file="network", what=str(error), next="Try again later.")
+        raise ProblemError([problem], exit_code=3) from None
+
+
+def list_places(root: Path) -> list[dict[str, Any]]:
+    """Return each place with its jobs, its account and quota, or the problems that make it unusable."""
+    queued, found = [job for job in jobs(root) if not job.has_ended], []
+    for name, place in PLACES.items():
+        here = [job for job in queued if job.place == name]
+        waiting = sum(job.state == "waiting" for job in here)
+        entry: dict[str, Any] = {"place": name, "waiting": waiting, "running": len(here) - waiting, "findings": []}
+        try:
+            offer = ask(place.read_quota) if isinstance(place, RemotePlace) else None
+        except ProblemError as error:
+            entry["findings"], offer = render_json(error.problems), None
+        facts = ("account", "session_hours", "left_hours", "refreshes_at")
+        found.append(entry | {fact: getattr(offer, fact, None) for fact in facts})
+    return found
+
+
 def describe_session(job: Job) -> str | None:
     """Describe the session of a job that has not ended, with the time that it has left."""
-    fields = read_object(job.folder / SESSION)
-    if fields is None or job.has_ended:
+    if job.place == LOCAL or job.has_ended:
         return None
+    fields = Session.load(job.folder).fields
     text = f"{job.run} at {job.place}: {get_str(fields, 'state') or 'not sent yet'}"
     seconds, began = get_number(fields, "session_seconds"), get_str(fields, "began_at")
     if seconds is None or began is None:
@@ -231,6 +260,16 @@ def describe_session(job: Job) -> str | None:
         left = seconds - (datetime.now(UTC) - datetime.fromisoformat(began)).total_seconds()
         text += f", about {max(left, 0) / 3600:.1f} h of the session left"
     return text
+
+
+def session_address(place_name: str, reference: str | None) -> str | None:
+    """Return the page of a session, or None. The reference may come from a stranger, so it is checked."""
+    with suppress(ProblemError):
+        place = get_place(place_name)
+        if reference is not None and isinstance(place, RemotePlace):
+            address = place.address(reference)
+            return address if address.startswith("https://") else None
+    return None
 
 
 def print_output(job: Job) -> int:
@@ -293,7 +332,8 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _now() -> str:
+def now() -> str:
+    """Return the time in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

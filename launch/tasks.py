@@ -55,8 +55,8 @@ REPLAY_LIMIT_SECONDS = 6 * 3600.0
 _POLL_SECONDS = 0.1
 _OUTPUT_LINES = 400
 
-CHECK = ("train", "--check")
-"""Options of `plan` that validate model and data with `trainproof train --check` instead."""
+CHECK, PLACES = ("train", "--check"), ("queue", "places")
+"""Questions of other commands than `plan`: whether model and data can be read, and what places offer."""
 
 _COMPILERS = ("jax", "jaxlib", "flax", "optax", "libtpu", "jax-cuda12-plugin", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
 
@@ -170,16 +170,17 @@ class Task:
 
 
 def plan_task(root: Path, config: Mapping[str, Any], options: Sequence[str] = ()) -> Task:
-    """Return the task that plans a complete configuration, with options of `trainproof plan` or `CHECK`.
+    """Return the task that plans a complete configuration, with options of `trainproof plan`, or another question.
 
-    The answer is plan.json, unless the options say otherwise.
+    The answer is plan.json, unless the options begin with the name of another command. `PLACES` needs no configuration.
     """
-    text = write_yaml(dict(config))
+    text = "" if tuple(options) == PLACES else write_yaml(dict(config))
     folder = _folder(root, "plans", text, *options, planner_digest())
-    verb, *flags = options if tuple(options) == CHECK else ("plan", *options)
+    verb, *flags = options if options and not options[0].startswith("-") else ("plan", *options)
+    source = ["--config", str(folder / jobs.CONFIG)] if text else []
     return Task(
         folder=folder,
-        arguments=[verb, "--config", str(folder / jobs.CONFIG), *flags, "--json"],
+        arguments=[verb, *source, *flags, "--json"],
         files={jobs.CONFIG: text},
         limit_seconds=LIMIT_SECONDS,
         watch_seconds=WATCH_SECONDS,

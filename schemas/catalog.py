@@ -14,7 +14,7 @@ from typing import Any
 
 DOCUMENTS = (
     "run_manifest", "train_config", "plan", "first_examples", "eval_summary", "bundle_manifest", "import", "notes",
-    "target", "receipt", "export_receipt", "stamps", "trust",
+    "target", "receipt", "export_receipt", "stamps", "session", "trust",
 )  # fmt: skip
 ROWS = (
     "metric_row", "log_record", "system_row", "chain_entry", "rollout_row", "answer_over_step", "prediction_row",
@@ -59,6 +59,7 @@ _KINDS_BY_FILE = {
     "import.json": "import",
     "notes.json": "notes",
     "stamps.json": "stamps",
+    "session.json": "session",
 }
 
 

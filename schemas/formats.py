@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -38,6 +39,11 @@ def format_value(value: Any) -> str:
 def quantity(count: int, noun: str) -> str:
     """Format a number with its noun: `1 key`, `3,000 keys`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def tally(names: Iterable[str]) -> str:
+    """Count equal names: `2 × Tesla T4`."""
+    return ", ".join(f"{number} × {name}" for name, number in sorted(Counter(names).items())) or "none"
 
 
 def join_words(words: Iterable[str], last: str = "or") -> str:

@@ -29,7 +29,7 @@ from trainer.loop.checkpoints import Checkpoints, check_disk_space, restore, res
 from trainer.loop.compilation import record_program, tree_bytes
 from trainer.loop.loop import Loop, Outcome, trace_steps, train
 from trainer.loop.rollouts import StepCompletions, build_rollouts
-from trainer.loop.session import SessionLimit, StopRequest, closing_seconds
+from trainer.loop.session import SessionLimit, StopRequest, closing_seconds, read_place
 from trainer.loop.state import initial_state, state_shapes
 from trainer.loop.task import Task, drop_reference_params
 from trainer.model.decoder import params_sha256
@@ -250,6 +250,7 @@ def record_start(recorder: Recorder, request: RunRequest, inputs: RunInputs) -> 
         "code": code_identity(),
         "environment": environment(None if level is None else level.name),
         "devices": devices.document(),
+        **read_place(),
         "model": None,
         "dataset": data.document(),
         "training": None,

@@ -33,6 +33,7 @@ ESSENTIAL: tuple[Key, ...] = (
     ("mesh", "device"),
 )
 """Settings that have their own widget."""
+MODE, STEPS = ("mode",), ("limits", "steps")
 
 BUILT_IN: Mapping[Key, tuple[str, str, tuple[str, ...]]] = {
     ("model", "name"): ("TP040", "model", MODELS),

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +22,31 @@ from dashboard.shared.parts.plan_answer import PlanQuestion
 from dashboard.shared.tables import planned
 from dashboard.shared.words import JOBS, VERDICTS, get_verdict, plain
 from evidence.bundle.secrets import strip_invisible
+from evidence.layout import SESSION
+from evidence.targets import load_target
 from evidence.writing import write_bytes
 from launch import queue, tasks
 from launch.jobs import ANY_DEVICE, LOCAL, OUTPUT, Job, launch_folder, tail
-from launch.places import PLACES
+from launch.places import PLACES, get_place
+from launch.places.place import Place, RemotePlace
 from launch.process import format_command
 from launch.queue import can_resume
-from launch.remote import describe_session
-from schemas.formats import count, short_count, size
-from schemas.reading import get_number, get_objects, get_str, write_yaml
+from launch.remote import Session, session_address
+from schemas.formats import count, duration, short_count, size
+from schemas.problems import ProblemError
+from schemas.reading import get_number, get_objects, get_path, get_str, parse_time, write_yaml
 
-_FULL, _SMOKE = "Full run", "Smoke run (2 steps)"
 READ = PlanQuestion(options=tasks.CHECK, label="Loading the model and the data")
-HERE = (
-    PlanQuestion(options=("--quick",), label="Estimating from formulas"),
-    PlanQuestion(options=(), label="Compiling", button="Compile"),
+EVERYWHERE = PlanQuestion(options=("--where", "--quick"), label="Estimating for every place", again="Estimate again")
+QUOTA = PlanQuestion(
+    options=tasks.PLACES, label="Asking the places", button="Ask for the quota", again="Ask for the quota again"
 )
-"""Plans for this machine; the second one is more exact."""
+MAX_AGE_SECONDS = 3600.0
+"""Age of the answer of a place after which nothing is sent until it is asked again."""
+_MEASURED = 2
+"""Number of earlier runs with which the plan for this machine is calibrated."""
 
+_FORCE = "force"
 MAX_VARIANTS = 32  # runs that one click can queue
 _MAX_NAME_LENGTH = 58
 
@@ -56,20 +64,28 @@ def page() -> None:
     if source is None:
         markup.empty("No configuration found", f"None in {configs.SHIPPED}, and no run has one.")
         return
+    place = get_chosen_place()
     form_side, result_side = st.columns([3, 2], gap="large")
     with form_side:
         markup.step(1, "Configuration")
         edited = config_form.draw_form(source.key, configs.read(source))
         facts = st.container()
+    resolved = form.fill_defaults(edited)
+    found = form.problems(resolved)
+    is_valid = not any(problem.severity == "error" for problem in found)
+    checked = plan_answer.load_answer(resolved, READ)
+    plan: Mapping[str, Any] | None = None
+    here = questions_here(resolved)
     with result_side:
-        markup.step(2, "Memory and time")
-        resolved = form.fill_defaults(_choose_mode(edited))
-        checked = plan_answer.load_answer(resolved, READ)
-        found = form.problems(resolved)
-        is_valid = not any(problem.severity == "error" for problem in found)
-        plan = _draw_plan(resolved, checked, is_valid=is_valid)
-        if is_valid and checked is not None:
-            found += planned.problems(checked)
+        markup.step(2, "Where to run")
+        _draw_places(resolved, place, plan_answer.load_answer(resolved, here[0]), is_valid=is_valid)
+        markup.step(3, "Memory and time" if place == LOCAL else "What it takes and what is sent")
+        if place == LOCAL:
+            plan = _draw_plan(resolved, checked, here, is_valid=is_valid)
+            found += planned.problems(checked) if is_valid and checked is not None else []
+            can_start = all(one.severity != "error" for one in found)
+        else:
+            can_start = _draw_offer(resolved, place, is_valid=is_valid) and is_valid
         problems.show(found)
         if plan is not None:
             plan_answer.draw_advice(plan, source=source.key, config=resolved)
@@ -79,44 +95,136 @@ def page() -> None:
         below = st.container()
     with facts:
         _draw_data(source.key, checked)
-    can_start = all(one.severity != "error" for one in found)
-    force = gate.may_operate() and _draw_start(resolved, plan, is_valid=can_start)
+    force = gate.may_operate() and _draw_start(resolved, plan, place, is_valid=can_start)
     with below:
-        _draw_command(resolved, force=force)
+        _draw_command(resolved, place, force=force)
+
+
+def get_chosen_place() -> str:
+    """Return the place in the address, or this machine."""
+    name = st.query_params.get("place", LOCAL)
+    return name if _find_place(name) is not None else LOCAL
+
+
+def _find_place(name: str) -> Place | None:
+    with suppress(ProblemError):
+        return get_place(name)
+    return None
 
 
 def _choose_source() -> StartConfig | None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         source = run_box.choose_source()
-        is_new = source is not None and not reading.jobs() and gate.may_operate()
-        if is_new and st.button("Start a smoke run now", icon=":material/play_arrow:"):
-            gate.start(configs.quick_smoke())
         if source is not None and st.button("Where else does it fit?", icon=":material/calculate:"):
             state.go(state.PLAN)  # its source box shows the same source
     return source
 
 
-def _choose_mode(edited: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Draw the choice between a full run and a smoke run, and return the configuration to start."""
-    mode = st.segmented_control(
-        "Run",
-        [_FULL, _SMOKE],
-        default=_FULL,
-        required=True,
-        key="as",
-        bind="query-params",
-        help="A smoke run takes two steps of this configuration and evaluates, to test the pipeline.",
+def questions_here(config: Mapping[str, Any]) -> tuple[PlanQuestion, PlanQuestion]:
+    """Return the plans for this machine, the second one more exact, calibrated with the newest runs of the model."""
+    name = get_str(config, "model", "name")
+    runs = [
+        str(run.path)
+        for run in reading.summaries()
+        if (run.model, run.mode, run.status) == (name, "full", "succeeded") and not (run.path / SESSION).exists()
+    ]
+    measured = ("--calibrate", *runs[:_MEASURED]) if runs else ()
+    return (
+        PlanQuestion(options=("--quick", *measured), label="Estimating from formulas"),
+        PlanQuestion(options=measured, label="Compiling", button="Compile"),
     )
-    return configs.make_smoke_config(edited) if mode == _SMOKE else edited
+
+
+def _draw_places(config: Mapping[str, Any], chosen: str, here: Mapping[str, Any] | None, *, is_valid: bool) -> None:
+    """Draw a card for each place, with device, hours, quota and queue, and what can be asked."""
+    quotas, plans = plan_answer.load_answer(config, QUOTA), plan_answer.load_answer(config, EVERYWHERE)
+    told = {get_str(one, "place"): one for one in get_objects(quotas, "places")}
+    estimates = {get_str(one, "target"): one for one in get_objects(plans, "where")}
+    estimates |= {LOCAL: {**here, **(get_path(here, "time") or {})}} if here is not None else {}
+    with st.container(horizontal=True, gap="small"):
+        active = [job for job in reading.jobs() if not job.has_ended]
+        for name in dict.fromkeys([LOCAL, *PLACES, chosen, *(job.place for job in active)]):
+            place = _find_place(name)
+            target = LOCAL if name == LOCAL else getattr(place, "target", None)
+            with st.container(border=True, width=250, gap="xsmall", key=f"place_{name}"):
+                title = "This machine" if name == LOCAL else load_target(target).title if target else name
+                lines = [name if name != LOCAL else get_str(here, "target", "name") or "device not known yet"]
+                lines += [describe_hours(estimates.get(target))] if target else []
+                lines += describe_quota(told.get(name)) if isinstance(place, RemotePlace) else []
+                queued = [job.state for job in active if job.place == name]
+                waiting = queued.count("waiting")
+                lines += [f"Queue: {waiting} waiting, {len(queued) - waiting} running" if queued else "Queue: empty"]
+                text = "".join(f"<p>{markup.words(line)}</p>" for line in lines)
+                sign = '<span class="tp-sign tp-good">✓ chosen</span>' if name == chosen else ""
+                st.html(f'<div class="tp-card"><h2>{markup.safe(title)}{sign}</h2>{text}</div>')
+                if name != chosen and place is not None and st.button("Choose", key=f"choose {name}"):
+                    st.query_params["place"] = name
+                    st.rerun()
+    with st.container(horizontal=True):
+        plan_answer.draw_questions(config, [QUOTA], key="quota", is_valid=True)
+        # Not beside the plan for this machine.
+        if chosen != LOCAL or here is not None:
+            plan_answer.draw_questions(config, [EVERYWHERE], key="everywhere", is_valid=is_valid)
+
+
+def describe_hours(estimate: Mapping[str, Any] | None) -> str:
+    """Describe verdict and time of a configuration on a machine, from a plan for every machine."""
+    verdict, hours = get_verdict(estimate, "verdict"), planned.get_band(estimate, "hours")
+    if estimate is None:
+        return "Time: not planned yet"
+    low, high = (duration(end * 3600) for end in (hours.low, hours.high)) if hours else ("", "")
+    takes = "" if verdict not in {"fits", "tight"} else f", takes {low} to {high}" if hours else ", time unknown"
+    return f"{VERDICTS[verdict].symbol} {verdict}{takes}"
+
+
+def describe_quota(told: Mapping[str, Any] | None) -> list[str]:
+    """Describe account and quota of a place, or why it cannot be used and what to do."""
+    if told is None:
+        return ["Quota: not asked yet"]
+    if findings := planned.problems(told):
+        return [f"✕ {one.what} {one.next}" for one in findings]
+    left, until = get_number(told, "left_hours"), get_str(told, "refreshes_at") or ""
+    quota = [] if left is None else [f"Quota: {left:g} h left until {until[:10]}"]
+    return [*quota, *([f"Account: {account}"] if (account := get_str(told, "account")) else [])]
+
+
+def _draw_offer(config: Mapping[str, Any], place: str, *, is_valid: bool) -> bool:
+    """Draw what a run takes at a remote place and what is sent; return whether that is known well enough to send it."""
+    force = ("--force",) if st.session_state.get(_FORCE) else ()
+    question = PlanQuestion(
+        options=("push", "--check", "--to", place, *force),
+        label=f"Planning for {place} and asking for the quota",
+        button="Show what it takes",
+        again="Ask again",
+    )
+    answer = plan_answer.load_answer(config, question)
+    asked_at = parse_time(get_str(answer, "asked_at") or "")
+    is_fresh = asked_at is not None and (datetime.now(UTC) - asked_at).total_seconds() < MAX_AGE_SECONDS
+    stated = get_path(answer, "rows")
+    rows = [(str(row[0]).capitalize(), str(row[-1])) for row in stated or () if row]
+    with st.container(border=True):
+        if rows:
+            markup.table(["What", "How much"], rows)
+        if answer is None:
+            markup.note(f"Nothing is sent to {place} before you have seen memory, hours, quota and uploads.")
+        elif not is_fresh:
+            markup.note("This answer is more than an hour old. Ask again before you send the run.")
+        plan_answer.draw_questions(config, [question], key="offer", is_valid=is_valid)
+    problems.show(planned.problems(answer or {}))
+    return bool(rows) and is_fresh
 
 
 def _draw_plan(
-    resolved: Mapping[str, Any], checked: Mapping[str, Any] | None, *, is_valid: bool
+    resolved: Mapping[str, Any],
+    checked: Mapping[str, Any] | None,
+    here: Sequence[PlanQuestion],
+    *,
+    is_valid: bool,
 ) -> Mapping[str, Any] | None:
     """Draw the plan for this machine, and return it if it is known."""
-    plans = [plan for question in HERE if (plan := plan_answer.load_answer(resolved, question)) is not None]
+    plans = [plan for question in here if (plan := plan_answer.load_answer(resolved, question)) is not None]
     # A configuration that cannot start is not planned: the plan would find the same problems.
-    questions = (READ,) if checked is not None and checked.get("can_begin") is False else (READ, *HERE)
+    questions = (READ,) if checked is not None and checked.get("can_begin") is False else (READ, *here)
     with st.container(border=True):
         if plans:
             plan_answer.draw_answer(plans[-1])
@@ -124,22 +232,24 @@ def _draw_plan(
     return plans[-1] if plans else None
 
 
-def _draw_start(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, *, is_valid: bool) -> bool:
+def _draw_start(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, place: str, *, is_valid: bool) -> bool:
     """Draw the start button; return whether to start even if memory is too small."""
     with st.container(key="launch_start", horizontal=True, vertical_alignment="center"):
         sign = "" if plan is None else markup.sign(VERDICTS, get_verdict(plan, "verdict"))
         need = "" if plan is None else markup.safe(planned.need_in_words(plan))
         name = markup.safe(resolved.get("name", "run"))
-        st.html(f'<p class="tp-step"><b>3</b>Start {name} {sign} <span class="tp-dim">{need}</span></p>')
-        force = st.toggle("Start even if memory may run out", help="The run records that it was forced.")
-        place = st.selectbox("Where to run", PLACES, index=[*PLACES].index(LOCAL))
-        variants = _choose_variants(resolved)
+        verb, blocked = "Start", "Fix the problems first."
+        if place != LOCAL:
+            verb, blocked = f"Send to {place}", "Show what it takes first."
+        st.html(f'<p class="tp-step"><b>4</b>Start {name} {sign} <span class="tp-dim">{need}</span></p>')
+        force = st.toggle("Start even if memory may run out", key=_FORCE, help="The run records that it was forced.")
+        variants = _choose_variants(resolved) if place == LOCAL else [resolved]
         if st.button(
-            "Start" if len(variants) == 1 else f"Start {len(variants)} runs",
+            verb if len(variants) == 1 else f"Start {len(variants)} runs",
             type="primary",
             icon=":material/play_arrow:",
             disabled=not is_valid or not variants,
-            help=None if is_valid else "Fix the problems first.",
+            help=None if is_valid else blocked,
             shortcut="Ctrl+Enter",
         ):
             gate.start(*variants, force=force, place=place)
@@ -186,9 +296,10 @@ def make_variants(config: Mapping[str, Any], setting: FormField, text: str) -> t
     return found, wrong
 
 
-def _draw_command(resolved: Mapping[str, Any], *, force: bool) -> None:
+def _draw_command(resolved: Mapping[str, Any], place: str, *, force: bool) -> None:
     name, text = f"{resolved.get('name', 'run')}.yaml", write_yaml(dict(resolved))
-    arguments = ["queue", "add", "--config", name, "--root", str(state.root()), *(["--force"] if force else [])]
+    verb, to = (["queue", "add"], []) if place == LOCAL else (["push"], ["--to", place])
+    arguments = [*verb, "--config", name, *to, "--root", str(state.root()), *(["--force"] if force else [])]
     st.caption(f"Equivalent command in {plain(str(Path.cwd()))}, with the configuration saved there")
     st.code(strip_invisible(format_command(arguments)), language=None, wrap_lines=True)
     markup.download("Configuration", text, name)
@@ -307,7 +418,9 @@ def _draw_job(root: Path, job: Job, *, can_move: bool = False) -> None:
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
             where = "" if job.device == ANY_DEVICE else f"on a {job.device.upper()} · "
-            where = where if job.place == LOCAL else f"at {job.place} · "
+            if job.place != LOCAL:
+                address = session_address(job.place, Session.load(job.folder).reference)
+                where = f"at {markup.link(job.place, address) if address else markup.safe(job.place)} · "
             how = f" · {reason.rstrip('.')}" if job.has_ended and (reason := progress.describe(job)) else ""
             details = f"{where}queued {markup.when(job.created_at, reading.browser_timezone())}{markup.safe(how)}"
             st.html(
@@ -319,16 +432,24 @@ def _draw_job(root: Path, job: Job, *, can_move: bool = False) -> None:
                     "Open run", key=f"open {job.job_id}", icon=":material/show_chart:"
                 ):
                     state.go(state.RUN, run=job.run)
+                if (
+                    job.state == "succeeded"
+                    and (root / f"{job.run}-smoke").is_dir()
+                    and st.button(progress.TAB, key=f"smoke {job.job_id}", icon=":material/science:")
+                ):
+                    state.go(state.COMPARE, part=progress.TAB, full=job.run, smoke=f"{job.run}-smoke")
                 if may_operate():
                     _draw_buttons(root, job, can_move=can_move)
         if job.state in {"running", "stopping"}:
             progress.draw_stage(job.run, job)
-            if text := describe_session(job):
-                markup.note(text)
         elif job.state == "unsealed":
             markup.note(JOBS[job.state].meaning)
-        if job.has_ended and (output := tail(job.folder / OUTPUT)):
-            with st.expander("Last output", expanded=JOBS[job.state].tone == "bad" or (job.exit_code or 0) < 0):
+        is_watched = job.state == "running" and job.place != LOCAL
+        output = tail(job.folder / OUTPUT) if job.has_ended or is_watched else ""
+        slot = st.empty()  # so that nothing of it stays when the job changes its state
+        if output:
+            is_bad = JOBS[job.state].tone == "bad" or (job.exit_code or 0) < 0
+            with slot.expander("Last output", expanded=is_bad or is_watched):
                 st.code(output, language=None, wrap_lines=True)
 
 

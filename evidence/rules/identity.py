@@ -13,11 +13,11 @@ import numpy as np
 from evidence import effective
 from evidence.effective import FLOAT32, MANIFEST_PATHS, manifest_pointer
 from evidence.hashes import sha256_json
-from evidence.layout import CONFIG, EVAL_SUMMARY, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN
+from evidence.layout import CONFIG, EVAL_SUMMARY, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN, SESSION
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.run import Document, Run, same, where
 from schemas.catalog import resolve_node, schema
-from schemas.formats import format_value, join_words
+from schemas.formats import format_value, join_words, tally
 from schemas.problems import pointer_to
 from schemas.reading import get_path
 
@@ -63,6 +63,22 @@ def devices(run: ValidRun, check: Checker) -> None:
     what = f"devices.kind is {format_value(stated['kind'])}, but the list has {listed}."
     check.require(kinds == {stated["kind"]}, MANIFEST, what, "/devices/list")
     check.require(len(set(ids)) == len(ids), MANIFEST, "A device is listed twice.", "/devices/list")
+
+
+@rule("TP367", "manifest")
+def place(run: ValidRun, check: Checker) -> None:
+    """Compare the accelerators of a session with the request, with those in use, and with the platform's log."""
+    if (stated := run.manifest.get("place")) is None:
+        return
+    given, used = tally(stated["received"]), run.manifest["devices"]
+    check.equal(MANIFEST, "/place/received", given, tally(stated["requested"]), "place.requested")
+    what = f"devices.count is {used['count']}, but the session had {given}."
+    fits = used["platform"] == "cpu" or used["count"] <= len(stated["received"])
+    check.require(fits, MANIFEST, what, "/devices/count")
+    if run.session is not None:
+        check.equal(SESSION, "/place", run.session["place"], stated["name"], "the manifest")
+        if run.session["received"] is not None:
+            check.equal(SESSION, "/received", tally(run.session["received"]), given, "the manifest")
 
 
 @rule("TP363", "training")

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import distribution
 from io import BytesIO
@@ -91,33 +91,30 @@ class Kaggle(RemotePlace):
     device: str
     kinds: tuple[str, ...]
 
-    def offer(self, request: Request) -> Offer:
-        """Check the command, its account, the quota and the files of a request."""
+    def read_quota(self) -> Offer:
+        """Check the command, its account and the quota."""
         account = _account()
         rows = _json(_kaggle("quota", "--format", "json"))
         quota = next((row for row in rows if isinstance(row, dict) and row.get("resource") == self.quota), {})
         left = _hours(quota.get("remaining"))
         machine = load_target(self.target)
-        hours = (machine.session_seconds or 0) / 3600
-        files = _find_files(request)
+        if left is not None and left <= 0:
+            what = f"No hours are left this week for {machine.title}: {quota.get('used')} of {quota.get('total')} used."
+            fix = f"Push again after {quota.get('refreshAt') or 'the quota is renewed'}, or to another place."
+            raise ProblemError([problem_of("TP771", file="kaggle quota", what=what, next=fix)], exit_code=3)
+        hours, until = (machine.session_seconds or 0) / 3600, str(quota.get("refreshAt") or "")
+        return Offer(account=account, target=self.target, session_hours=hours, left_hours=left, refreshes_at=until)
+
+    def offer(self, request: Request) -> Offer:
+        """Check account and quota, and scan the files of a request for secrets."""
+        offer, files = self.read_quota(), _find_files(request)
         problems = [problem for name, path in files.items() for problem in _scan(path, name)]
         for pattern, line, shown in find_secrets(BytesIO(write_yaml(dict(request.config)).encode())):
             what = f"Line {line} holds {pattern.kind}: {shown}."
             problems += [problem_of(SECRET, file="config.yaml", what=what)] if pattern.code == SECRET else []
-        if left is not None and left <= 0:
-            what = f"No hours are left this week for {machine.title}: {quota.get('used')} of {quota.get('total')} used."
-            fix = f"Push again after {quota.get('refreshAt') or 'the quota is renewed'}, or to another place."
-            problems.append(problem_of("TP771", file="kaggle quota", what=what, next=fix))
         if problems:
             raise ProblemError(problems, exit_code=3)
-        return Offer(
-            account=account,
-            target=self.target,
-            session_hours=hours,
-            left_hours=left,
-            refreshes_at=str(quota.get("refreshAt") or ""),
-            files=files,
-        )
+        return replace(offer, files=files)
 
     def prepare(self, request: Request, folder: Path) -> None:
         """Write `dataset/` and `kernel/`, each with the metadata that `kaggle` reads."""

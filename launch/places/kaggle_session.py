@@ -110,6 +110,8 @@ def main() -> None:
     given = given_devices()
     refuse_other_devices(asked, given)
     print(f"{asked['count']} x {given[0]}, as requested", flush=True)
+    place = {"name": asked["session"], "requested": asked["kinds"][:1] * asked["count"], "received": given}
+    os.environ["TRAINPROOF_PLACE"] = json.dumps(place)  # for the manifests of the runs
     install(asked, next(dataset.glob("trainproof-*.whl")))
     folder, runs, run = input_folder(dataset), WORKING / "runs", asked["run"]
     device = os.environ.get("TRAINPROOF_DEVICE", asked["device"])

@@ -96,6 +96,10 @@ class RemotePlace(Place):
         """Return the command of the process that sends a job, watches it and fetches its run."""
         return [sys.executable, "-m", "launch.remote", str(job.folder)]
 
+    def read_quota(self) -> Offer | None:
+        """Check tools and account, and return an offer without files; None if the place has no quota."""
+        return None
+
     @abstractmethod
     def offer(self, request: Request) -> Offer:
         """Check tools, account, files and quota for a request. Nothing is sent."""

@@ -18,16 +18,21 @@ from typing import Any
 import pytest
 from bundles import small_bundle
 from fake_kaggle import USER, FakeKaggle, Session, serve
+from pages import APP, labels, press, said, show
 from stand_ins import now, output, wait_for
+from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
+from dashboard.shared.state import LAUNCH
 from evidence.bundle.build import build_bundle
 from evidence.layout import SESSION
 from launch import queue
 from launch.jobs import Job, jobs, read_status
 from launch.places.kaggle import PLACES, build_wheel, make_slug
 from launch.places.place import Request
+from launch.remote import list_places, session_address
 from schemas.problems import ProblemError
+from schemas.validate import check_value
 
 TINY = {
     "name": "tiny",
@@ -39,6 +44,7 @@ TINY = {
     "limits": {"steps": 2},
 }
 T4S = ["Tesla T4", "Tesla T4"]
+NAMES = ("local", "kaggle-gpu", "kaggle-tpu")
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +128,8 @@ def rehearse(folder: Path, devices: list[str]) -> Callable[[Session], None]:
         with subprocess.Popen(
             command, cwd=working, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
-            session.lines += [line.rstrip() for line in process.stdout]
+            for line in process.stdout:
+                session.lines.append(line.rstrip())
         for path in working.rglob("*"):
             if path.is_file() and path != script:
                 session.files[path.relative_to(working).as_posix()] = path.read_bytes()
@@ -155,11 +162,66 @@ def test_a_run_is_pushed_watched_fetched_verified_and_compared(kaggle, root, tmp
     assert (full["mode"], full["status"], smoke["mode"]) == ("full", "succeeded", "smoke")
     assert full["command"][-6:-3] == ["--session", "kaggle-gpu", "--resume"]
     witness = json.loads((root / job.run / SESSION).read_text())
+    assert full["place"] == {"name": "kaggle-gpu", "requested": T4S, "received": T4S} == smoke["place"]
+    assert (witness["place"], witness["received"], check_value("session", witness, file=SESSION)) == (
+        "kaggle-gpu",
+        T4S,
+        [],
+    )
     assert (witness["reference"], witness["is_in_log"]) == (f"{USER}/{make_slug(job.run)}/1", True)
     assert "session.json" not in trainproof("check", root / job.run)
     assert "limits.steps" not in trainproof("compare", root / f"{job.run}-smoke", root / job.run)
     trainproof("package", root / job.run, "--output", tmp_path / "again.zip")
     trainproof("verify", tmp_path / "again.zip")
+
+
+@pytest.mark.slow
+def test_the_same_by_the_page_alone(kaggle, root, tmp_path, monkeypatch):
+    kaggle.run = rehearse(tmp_path / "session", T4S)
+    show(root, Path.cwd(), monkeypatch)
+    settings = [
+        "data.dataset=rows.jsonl",
+        "limits.steps=2",
+        "evaluation.eval_set=eval_v1",
+        "checkpoint.save_every_steps=1",
+    ]
+    app = AppTest.from_file(APP, default_timeout=120).run()
+    app.switch_page(str(APP.parent / LAUNCH.file))
+    app.query_params["source"], app.query_params["set"] = "tiny.yaml", settings
+    app = press(app.run(), "choose kaggle-gpu")
+    assert "Quota: not asked yet" in said(app)
+    press(app, "Ask for the quota")
+    wait_for(lambda: "Quota: 30 h left until 2026-12-05" in said(app.run()), 90)
+    press(app, "Show what it takes")
+    wait_for(lambda: "Send to kaggle-gpu" in labels(app.run()), 300)
+    assert ("the wheel of trainproof, config.yaml, rows.jsonl" in said(app), "ada" in said(app)) == (True, True)
+    assert not {"StartBlobUpload", "SaveKernel"} & set(kaggle.calls)
+    app = press(app, "Send to kaggle-gpu")
+    [job] = jobs(root)
+    app.switch_page(str(APP.parent / LAUNCH.file))
+    wait_for(lambda: any("h of the session left" in box.label for box in app.run().get("status")), 90)
+    wait_for(lambda: "2 x Tesla T4, as requested" in "".join(box.value for box in app.run().code), 90)
+    ended(job, 300)
+    app = press(app.run(), "Open run")
+    reference = f"{USER}/{make_slug(job.run)}"
+    assert f'<a href="https://www.kaggle.com/code/{reference}"' in said(app)
+    assert "2 × Tesla T4, as requested · its log states the hash of the bundle" in said(app)
+    app = press(app, "Smoke → TPU")
+    assert job.run in app.query_params["full"]
+    assert f"{job.run}-smoke" in app.query_params["smoke"]
+    assert "passed" in said(app)
+
+
+def test_the_quota_of_every_place_is_listed_or_why_it_is_not(kaggle, root, monkeypatch):
+    kaggle.tpu_used = 20 * 3600
+    local, gpu, tpu = (next(one for one in list_places(root) if one["place"] == name) for name in NAMES)
+    assert (local["account"], gpu["account"], gpu["left_hours"], gpu["findings"]) == (None, USER, 30, [])
+    assert [one["code"] for one in tpu["findings"]] == ["TP771"]
+    kaggle.troubles = {"GetAcceleratorQuotaStatistics": [503] * 2}
+    assert [one["findings"] != [] for one in list_places(root)] == [True, True, False]
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert {one["code"] for place in list_places(root) for one in place["findings"]} == {"TP770"}
 
 
 @pytest.mark.slow
@@ -347,3 +409,18 @@ def test_cancelling_ends_the_session(kaggle, root):
     queue.cancel(job)
     assert ended(job).state == "cancelled"
     assert (kaggle.sessions, "DeleteKernel" in kaggle.calls) == ({}, True)
+
+
+@pytest.mark.parametrize(
+    ("place", "reference"),
+    [
+        ("kaggle-tpu", "javascript:alert(1)//a/1"),
+        ("kaggle-tpu", "ada/../../evil/1"),
+        ("kaggle-tpu", None),
+        ("local", "ada/tiny/1"),
+        ("elsewhere", "ada/tiny/1"),
+    ],
+)
+def test_a_link_leads_to_the_place_or_nowhere(place, reference):
+    assert session_address("kaggle-tpu", "ada/tiny/1") == "https://www.kaggle.com/code/ada/tiny"
+    assert session_address(place, reference) is None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType, MappingProxyType
 from typing import Any, Self
@@ -25,6 +26,9 @@ SESSIONS = MappingProxyType({"kaggle-tpu": "kaggle-tpu-v5e-8", "kaggle-gpu": "ka
 
 SESSION_STARTED = "TRAINPROOF_SESSION_STARTED"
 """Environment variable with the start of the session in seconds since 1970; by default, the start of this process."""
+
+PLACE = "TRAINPROOF_PLACE"
+"""Environment variable with the manifest's group `place` as JSON, set by the script of a session."""
 
 BUNDLE_SECONDS = 600.0
 """Time reserved after the run to pack and verify its bundle, and for the platform to store it."""
@@ -68,6 +72,13 @@ def session_limit(name: str) -> SessionLimit:
     began = float(stated) if stated.replace(".", "", 1).isdecimal() else psutil.Process().create_time()
     left = began + seconds - time.time()
     return SessionLimit(name=name, seconds=seconds, ends=time.monotonic() + left - BUNDLE_SECONDS)
+
+
+def read_place() -> dict[str, Any]:
+    """Return the manifest's group `place`, or nothing if no session set `TRAINPROOF_PLACE`."""
+    with suppress(KeyError, ValueError):
+        return {"place": json.loads(os.environ[PLACE])}
+    return {}
 
 
 def closing_seconds(plan: Mapping[str, Any], *, evaluation_seconds: float | None) -> float:

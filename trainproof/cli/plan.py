@@ -22,7 +22,7 @@ from evidence.targets import THIS_MACHINE, Target, load_target, targets
 from evidence.writing import as_json_text
 from schemas.catalog import VERSION
 from schemas.formats import duration, duration_range, join_lines, short_count, size
-from schemas.problems import ProblemError, problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from schemas.reading import get_str
 from trainproof.cli.options import RUNS, AsJson, Settings, using_trainer
 from trainproof.output import align
@@ -119,6 +119,7 @@ def plan_run(
         ProblemError: The target is unknown or the configuration cannot be built (exit code 2), or devices are missing
             (exit code 3).
     """
+    from trainer.planning.plan import finding
     from trainer.planning.subject import resolve_shape, resolve_shape_here
     from trainer.runtime import init_runtime, this_machine
 
@@ -129,10 +130,16 @@ def plan_run(
     else:
         target = load_target(on)
         config = resolve_shape(config, target)
+    unusable: tuple[Problem, ...] = ()
     if calibrate:
-        used, _ = calibrate_plans(calibrate, target)
-        options = replace(options, step_ratio=median(each.step_ratio for each in used))
-    return _plan(config, target, options)
+        try:
+            used, _ = calibrate_plans(calibrate, target)
+            options = replace(options, step_ratio=median(each.step_ratio for each in used))
+        except ProblemError as error:
+            unusable = error.problems
+    document = _plan(config, target, options)
+    document["findings"] += [finding(replace(problem, severity="warning")) for problem in unusable]
+    return document
 
 
 def _plan(config: Config, target: Target, options: PlanOptions) -> dict[str, Any]:

@@ -11,6 +11,8 @@ import typer
 from evidence.extras import need
 from evidence.writing import as_json_text
 from schemas.formats import NOTHING, join_lines
+from schemas.problems import ProblemError
+from schemas.render import render_json
 from trainproof.cli.options import RUNS, AsJson, Force, Root, Settings, SmokeConfig
 from trainproof.output import align
 
@@ -70,6 +72,22 @@ def list_(root: Root = RUNS, as_json: AsJson = False) -> None:
             rows.append((job.job_id, job.state, job.device, code, job.created_at[:19].replace("T", " "), job.run))
         notes = [explain_signal(job, job.exit_code) or describe_session(job) for job in found]
         sys.stdout.write(align(rows) + join_lines(filter(None, notes)))
+
+
+@queue.command()
+def places(root: Root = RUNS, as_json: AsJson = False) -> None:
+    """Ask the places where jobs can run for account and quota, and list them with their jobs."""
+    need("queue", "queue")
+    from launch.remote import list_places, now
+
+    found = list_places(root)
+    if as_json:
+        sys.stdout.write(as_json_text({"asked_at": now(), "places": found}))
+        return
+    names = ("place", "account", "left_hours", "refreshes_at", "waiting", "running")
+    rows = [names, *([NOTHING if each[name] is None else str(each[name]) for name in names] for each in found)]
+    notes = [f"{each['place']}: {one['what']} {one['next']}" for each in found for one in each["findings"]]
+    sys.stdout.write(align(rows) + join_lines(notes))
 
 
 @queue.command()
@@ -138,6 +156,8 @@ def push(
     smoke_config: SmokeConfig = None,
     settings: Settings = None,
     force: Force = False,
+    check: Annotated[bool, typer.Option("--check", help="Show what it takes and what is sent. Send nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As --check, in JSON.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before it is sent.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the run.")] = False,
     root: Root = RUNS,
@@ -147,7 +167,7 @@ def push(
     from launch.places import PLACES, get_place
     from launch.places.place import RemotePlace, Request
     from launch.queue import start
-    from launch.remote import print_output
+    from launch.remote import ask, now, print_output
     from trainer.config.load import load_config
     from trainer.config.tree import to_document
     from trainer.planning.plan import describe_offer
@@ -159,9 +179,20 @@ def push(
     mode = {"mode": "smoke"} if smoke_config else {}
     loaded = load_config(config, overlay=smoke_config, flags=mode, settings=settings or ())
     document = to_document(loaded)
-    offer = place.offer(Request(run=loaded.name, config=document, working_folder=Path.cwd()))
-    rows = describe_offer(loaded, offer, force=force)
-    sys.stdout.write(join_lines(f"{name:<8} {text}" for name, text in rows))
+    rows, findings = [], []
+    try:
+        offer = ask(lambda: place.offer(Request(run=loaded.name, config=document, working_folder=Path.cwd())))
+        rows = describe_offer(loaded, offer, force=force)
+    except ProblemError as error:
+        if not as_json:
+            raise
+        findings = render_json(error.problems)
+    if as_json:
+        sys.stdout.write(as_json_text({"asked_at": now(), "rows": rows, "findings": findings}))
+    else:
+        sys.stdout.write(join_lines(f"{name:<8} {text}" for name, text in rows))
+    if check or as_json:
+        raise typer.Exit(0 if rows else 3)
     if not yes:
         typer.confirm(f"Send it to {to}?", abort=True)
     job = start(root, document, force=force, place=to)

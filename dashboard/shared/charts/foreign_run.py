@@ -6,7 +6,7 @@ Values are shown as the files state them, with file and line. Inferred values ar
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -112,7 +112,7 @@ def file_rows(view: ImportedRun) -> list[tuple[str, str, str]]:
     """Return the files: path, tool, and contents."""
     rows = []
     for name, reading in view.files.items():
-        parts = (reading.facts, reading.metrics, reading.scores, reading.predictions)
+        parts: tuple[Sized, ...] = (reading.facts, reading.metrics, reading.scores, reading.predictions)
         nouns = ("fact", "row", "score", "answer")
         contents = ", ".join(quantity(len(part), noun) for part, noun in zip(parts, nouns, strict=True))
         is_template = "template or example, not counted" if reading.template else contents

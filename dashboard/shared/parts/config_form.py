@@ -27,12 +27,16 @@ UPLOADS = "rows"  # folder of uploaded datasets among the jobs of a root
 _PER_ROW = 3
 _VALUE = "Value"
 _NOT_SET = "not set"
+_MODES = {"full": "Full run", "smoke": "Smoke run (2 steps)"}
 
 Edits = dict[form.Key, Any]
 
 
 def draw_form(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Draw the editor of a configuration and return it with the user's changes, which are also in the URL."""
+    """Draw the editor of a configuration and return it with the user's changes, which are also in the URL.
+
+    If the user chooses a smoke run, it is returned with two steps and everything else that a smoke run needs.
+    """
     if state.has_arrived() and (assignments := st.query_params.get_all(SET)):
         _replace(source, form.parse_assignments(assignments))
     edits = _edits(source)
@@ -43,6 +47,8 @@ def draw_form(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
     assignments = form.assignments(config, edited)
     if assignments != st.query_params.get_all(SET):
         st.query_params[SET] = assignments
+    is_smoke = form.get_value(edited, form.field("mode")) == "smoke" and config.get("mode") != "smoke"
+    result = configs.make_smoke_config(edited) if is_smoke else edited
     complaints = {
         problem.key_path: f"{problem.what}{f' Expected: {problem.expected}.' if problem.expected else ''}"
         for problem in form.problems(form.fill_defaults(edited))
@@ -54,7 +60,9 @@ def draw_form(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
             # Row by row: they keep their order in a narrow window.
             for column, path in zip(st.columns(_PER_ROW), form.ESSENTIAL[start : start + _PER_ROW], strict=True):
                 with column:
-                    _draw_widget(source, essential[path], edited, complaints.get(essential[path].dotted))
+                    fixed = is_smoke and path == form.STEPS
+                    shown = result if fixed else edited
+                    _draw_widget(source, essential[path], shown, complaints.get(essential[path].dotted), fixed=fixed)
     wrong = sum(setting.dotted in complaints for setting in others)
     title = f"All other settings ({len(others)})" + (f": ✕ {wrong} not valid" if wrong else "")
     more = st.expander(title, key=f"more {source}", on_change="rerun")
@@ -63,7 +71,7 @@ def draw_form(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
             _draw_table(source, others, edited, complaints)
     if assignments:
         st.button("Undo all changes", type="tertiary", icon=":material/undo:", on_click=_replace, args=(source, {}))
-    return edited
+    return result
 
 
 def put(source: str, edits: Mapping[form.Key, Any]) -> None:
@@ -82,7 +90,9 @@ def _replace(source: str, edits: Mapping[form.Key, Any]) -> None:
     st.session_state[f"tables {source}"] = st.session_state.get(f"tables {source}", 0) + 1
 
 
-def _draw_widget(source: str, setting: FormField, config: Mapping[str, Any], complaint: str | None) -> None:
+def _draw_widget(
+    source: str, setting: FormField, config: Mapping[str, Any], complaint: str | None, *, fixed: bool
+) -> None:
     value = form.get_value(config, setting)
     fits, is_number = setting.has_type(value), setting.kind in {"integer", "number"}
     key = f"form {source} {setting.dotted}"
@@ -93,14 +103,19 @@ def _draw_widget(source: str, setting: FormField, config: Mapping[str, Any], com
         st.session_state[key] = held
     is_file = setting.path in form.BUILT_IN
     paths = f" Relative paths start at {plain(str(Path.cwd()))}." if is_file else ""
-    shared: dict[str, Any] = {
+    plain_box: dict[str, Any] = {
         "key": key,
         "help": f"{setting.help}{paths} Key: `{setting.dotted}`",
-        "placeholder": _NOT_SET if fits else strip_invisible(format_yaml(value)),
+        "disabled": fixed,
         "on_change": _take,
         "args": (source, setting, key),
     }
-    if is_number:
+    shared = plain_box | {"placeholder": _NOT_SET if fits else strip_invisible(format_yaml(value))}
+    if setting.path == form.MODE:
+        st.segmented_control(
+            setting.title, _MODES, format_func=_MODES.__getitem__, required=held is not None, **plain_box
+        )
+    elif is_number:
         # The arrows change a number by a tenth of its power of ten: 0.001 by 0.0001. Without limits, which a browser
         # would enforce without saying what is allowed.
         tenth = float(f"1e{int(f'{abs(held):e}'.partition('e')[2]) - 1}") if held else 0.1

@@ -50,6 +50,11 @@ def words(text: str) -> Safe:
     return Safe(_CODE.sub(r"<code>\1</code>", safe(text)))
 
 
+def link(text: str, address: str) -> Safe:
+    """Return a link that opens in a new tab. The address must come from this program."""
+    return Safe(f'<a href="{safe(address)}" target="_blank" rel="noopener noreferrer">{safe(text)}</a>')
+
+
 def when(stated: str | None, zone: tzinfo) -> Safe:
     """Return a time in the user's zone, with UTC on hover; a dash for None."""
     return Safe(f'<span title="{safe(date_and_time(stated))} UTC">{safe(date_and_time(stated, zone))}</span>')

@@ -93,7 +93,7 @@ _MAX_LINE = 90
 _PROBLEM = re.compile(r"(error|warning|note) TP\d{3}: ")
 _PROGRESS = re.compile(r"(?!\w*(Error|Exception|Warning): )[\w.-]+: [a-z]")
 _LIBRARY = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ |WARNING: All log messages before absl")
-_AGAIN = "Plans are kept. Plan again if free memory, the model or the data have changed."
+_AGAIN = "Answers are kept. Ask again if memory, model, data or quota have changed."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,11 +104,13 @@ class PlanQuestion:
         options: Options of `trainproof plan` in addition to `--config`.
         label: Shown while the plan runs: `Compiling for t4`.
         button: Label of the button that starts it, or "" if it starts by itself.
+        again: Label of the button that starts it again.
     """
 
     options: tuple[str, ...]
     label: str
     button: str = ""
+    again: str = "Plan again"
 
 
 def load_answer(config: Mapping[str, Any], question: PlanQuestion) -> Mapping[str, Any] | None:
@@ -148,7 +150,7 @@ def _draw_progress(
     for result in results.values():
         if result.state == "failed":
             code = "was stopped" if result.exit_code is None else f"ended with exit code {result.exit_code}"
-            markup.note(f"No plan: the program {code}.")
+            markup.note(f"No answer: the program {code}.")
             if text := failure_text(result.output):
                 st.code(text, language=None, wrap_lines=True)
     if may_ask:
@@ -167,7 +169,9 @@ def _draw_buttons(plans: Mapping[PlanQuestion, Task], states: Mapping[PlanQuesti
             if st.button(label, icon=":material/memory:", key=f"{key} {question.label}"):
                 _start(plans[question])
                 st.rerun()
-        if "answered" in states.values() and st.button("Plan again", icon=":material/refresh:", help=_AGAIN):
+        if "answered" in states.values() and st.button(
+            next(iter(plans)).again, icon=":material/refresh:", help=_AGAIN, key=f"{key} again"
+        ):
             with trying("The earlier plans could not be removed"):
                 for task in plans.values():
                     task.forget()

@@ -21,6 +21,7 @@ from evidence.layout import CONFIG, LOG, MANIFEST
 from evidence.run import Run
 from launch import queue
 from launch.jobs import OUTPUT, Job, tail
+from launch.remote import describe_session
 from schemas.formats import duration
 from schemas.reading import get_number, get_str, parse_time
 
@@ -52,6 +53,8 @@ def draw_stage(name: str, job: Job | None) -> None:
         started = started or (at.timestamp() if at else None)
     else:
         title = "Compiling" if COMPILING in output else "Loading model and data" if started else "Waiting in the queue"
+    if job is not None and (text := describe_session(job)):
+        title = plain(text)
     if job is not None and job.state == "stopping":
         title = "Stopping"
     seconds = max(0.0, time.time() - (started or math.inf))

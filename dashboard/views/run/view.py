@@ -25,8 +25,9 @@ from evidence.run import Run
 from evidence.scores.recompute import describe_format_losses, describe_run_gain
 from launch import queue
 from launch.queue import can_resume
-from schemas.formats import count, quantity
-from schemas.reading import get_number, get_str
+from launch.remote import session_address
+from schemas.formats import count, quantity, tally
+from schemas.reading import get_number, get_path, get_str
 
 TICK_SECONDS = 2.0
 _LAST = "last run shown"
@@ -168,6 +169,7 @@ def _draw_head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
     may_resume = continuation is None and can_resume(run) and gate.may_operate()
     lines = [
         " · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact),
+        _describe_session(run),
         markup.safe(_describe_end(run, may_resume=may_resume)),
         f"Tags: {markup.safe(', '.join(summary.tags))}" if summary.tags else "",
         f"Note: {markup.safe(summary.note)}" if summary.note else "",
@@ -177,6 +179,24 @@ def _draw_head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
         with st.container():
             markup.heading(name, signs=f'{signs}<span class="tp-dim">{problems}</span>', lines=lines)
         _draw_buttons(name, run, known, continuation, may_resume=may_resume)
+
+
+def _describe_session(run: Run) -> str:
+    """Describe as HTML which place ran a run on which devices, and whether its log confirms the bundle."""
+    place, session = get_path(run.manifest, "place") or {}, run.session or {}
+    name, reference = session.get("place") or place.get("name"), session.get("reference")
+    if name is None:
+        return ""
+    facts = [f"Ran at {markup.safe(name)}"]
+    if address := session_address(name, reference):
+        facts.append(markup.link(str(reference), address))
+    if place:
+        asked, given = tally(place["requested"]), tally(place["received"])
+        facts.append(markup.safe(f"{given}, as requested" if asked == given else f"{given}; requested were {asked}"))
+    if session:
+        log = "its log states the hash" if session["is_in_log"] else "its log does not state the hash"
+        facts.append(f"{log} of the bundle" if session["bundle_sha256"] else "stopped before it packed a bundle")
+    return " · ".join(facts)
 
 
 def _describe_end(run: Run, *, may_resume: bool) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import resource
 import shlex
+import shutil
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 import yaml
 from mutations import apply
 from pages import Open, job_in, labels, press, said
-from plan_answers import grid_document, put_answer
+from plan_answers import grid_document, place, plan_document, put_answer
 from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
@@ -111,12 +113,23 @@ def test_wrong_values_stay_until_they_are_changed_and_are_marked_at_their_key(op
     assert [key for key in others if not meanings[key].startswith("✕ ")] == []
     assert "All other settings (85): ✕ 4 not valid" in [part.label for part in app.expander]
     assert not {"Start", "Undo all changes"} & set(labels(app))
-    mode = widget(app, "selectbox", "Mode")
-    assert (mode.value, mode.options, mode.proto.placeholder) == (None, ["smoke", "full"], "bogus")
-    assert "at mode</p>" not in said(mode.set_value("smoke").run())
+    mode = widget(app, "button_group", "Mode")
+    assert mode.value is None
+    assert "at mode</p>" not in said(mode.set_value("full").run())
     app = edit_table(app, source="same as a", data__shuffle="false")
     assert shown(app)["data"]["shuffle"] is False
     assert "at data.shuffle</p>" not in said(app)
+
+
+def test_a_smoke_run_is_one_choice(opened: Open, root: Path) -> None:
+    app = opened(state.LAUNCH, source="tiny.yaml")
+    full = shown(app)
+    app = widget(app, "button_group", "Mode").set_value("smoke").run()
+    smoke = configs.make_smoke_config(full)
+    assert shown(app) == smoke
+    steps = widget(app, "number_input", "Steps")
+    assert (steps.value, steps.disabled, app.query_params["set"]) == (2, True, "mode=smoke")
+    assert shown(widget(app, "button_group", "Mode").set_value("full").run()) == full
 
 
 @pytest.mark.parametrize("bad", [".inf", "100000000000000000000000", '"text"', "{}"])
@@ -236,6 +249,64 @@ def test_the_equivalent_command_does_what_start_does(opened: Open, root: Path, m
     assert calls[0] == calls[1]
 
 
+# Places
+
+
+def place_answer(name: str, **changes: Any) -> dict[str, Any]:
+    return {"place": name, "account": "ada", "left_hours": 12.5, "refreshes_at": "2026-12-05T00:00:00Z", **changes}
+
+
+def test_each_place_has_a_card_with_device_hours_quota_and_queue(opened: Open, root: Path) -> None:
+    job_in(root)
+    config = shown(opened(state.LAUNCH, source="tiny.yaml"))
+    absent = {"what": "The command `kaggle` is not installed.", "next": "Install it.", "severity": "error"}
+    places = [place_answer("kaggle-gpu"), place_answer("kaggle-tpu", findings=[absent])]
+    put_answer(root, {}, tasks.PLACES, {"asked_at": "2026-11-27T10:00:00Z", "places": places})
+    where = [place("kaggle-t4x2", "fits", 2, 13, 0.5), place("kaggle-tpu-v5e-8", "does_not_fit", 28, 15, 1)]
+    put_answer(root, config, ("--where", "--quick"), {"where": where})
+    put_answer(root, config, ("--quick",), {"verdict": "fits", "target": {"name": "cpu"}, "time": None})
+    text = said(opened(state.LAUNCH, source="tiny.yaml"))
+    chosen = '<h2>This machine<span class="tp-sign tp-good">✓ chosen</span></h2><p>cpu</p><p>✓ fits, time unknown</p>'
+    assert f"{chosen}<p>Queue: 1 waiting, 0 running</p>" in text
+    gpu = "<p>✓ fits, takes 15 min 00 s to 1 h 00 min</p><p>Quota: 12.5 h left until 2026-12-05</p><p>Account: ada</p>"
+    assert f"<p>kaggle-gpu</p>{gpu}<p>Queue: empty</p>" in text
+    unusable = "<p>✕ does not fit</p><p>✕ The command <code>kaggle</code> is not installed. Install it.</p>"
+    assert f"<p>kaggle-tpu</p>{unusable}" in text
+
+
+def test_nothing_is_sent_before_its_cost_was_shown_a_short_time_ago(
+    opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr("launch.queue.start", lambda *_, place, **__: sent.append(place) or job_in(root))
+    config = shown(opened(state.LAUNCH, source="tiny.yaml"))
+    options, now = ("push", "--check", "--to", "kaggle-gpu"), datetime.now(UTC)
+    refused = {"asked_at": now.isoformat(), "rows": [], "findings": [{"code": "TP771", "what": "No hours are left."}]}
+    answer = {"rows": [["account", "ada"], ["uploads", "config.yaml"]], "findings": []}
+    old = answer | {"asked_at": (now - timedelta(hours=2)).isoformat()}
+    for told, line in ((refused, "No hours are left."), (old, "more than an hour old")):
+        folder = put_answer(root, config, options, told)
+        app = opened(state.LAUNCH, source="tiny.yaml", place="kaggle-gpu")
+        assert line in said(app)
+        assert "Send to kaggle-gpu" not in labels(app)
+        shutil.rmtree(folder)
+    put_answer(root, config, options, answer | {"asked_at": now.isoformat()})
+    app = opened(state.LAUNCH, source="tiny.yaml", place="kaggle-gpu")
+    assert app.code[0].value == f"trainproof push --config tiny.yaml --to kaggle-gpu --root {root}"
+    press(app, "Send to kaggle-gpu")
+    assert sent == ["kaggle-gpu"]
+
+
+def test_runs_of_the_model_calibrate_the_time(opened: Open, root: Path) -> None:
+    write_run(root, "elsewhere", manifest={"model": {"name": "tiny-gpt2"}})
+    (root / "elsewhere" / "session.json").write_text("{}")
+    here = write_run(root, "here", manifest={"model": {"name": "tiny-gpt2"}})
+    write_run(root, "other")
+    config = shown(opened(state.LAUNCH, source="tiny.yaml"))
+    put_answer(root, config, ("--quick", "--calibrate", str(here)), plan_document())
+    assert "takes about" in said(opened(state.LAUNCH, source="tiny.yaml"))
+
+
 # The queue
 
 
@@ -301,7 +372,7 @@ def test_a_button_that_fails_on_a_full_disk_says_why(opened: Open, root: Path, b
 
 def test_a_job_is_queued_once_if_no_worker_can_be_started(opened: Open, root: Path) -> None:
     (root / ".launch" / "worker.log").mkdir(parents=True)
-    app = press(opened(state.LAUNCH), "Start a smoke run now")
+    app = press(opened(state.LAUNCH, source="tiny.yaml"), "Start")
     assert [job.state for job in jobs(root)] == ["waiting"]
     assert "could not be started" not in said(app)
     assert "The queue is not running" in said(app)
@@ -310,7 +381,7 @@ def test_a_job_is_queued_once_if_no_worker_can_be_started(opened: Open, root: Pa
 def test_a_root_that_cannot_hold_jobs_breaks_no_page(opened: Open, root: Path) -> None:
     root.mkdir()
     (root / ".launch").write_text("")
-    text = said(press(opened(state.LAUNCH), "Start a smoke run now"))
+    text = said(press(opened(state.LAUNCH, source="tiny.yaml"), "Start"))
     assert "The run could not be started: [Errno 20] Not a directory: " in text
     stopped = write_run(root, "alpha", status="interrupted")
     (stopped / "checkpoints" / "10").mkdir(parents=True)

@@ -88,7 +88,7 @@ ABSENT = "error TP701: --device: No <b>tpu</b> device was found.\n  Next: Use --
 def test_a_failure_shows_the_problems_of_the_program_only(opened: Open, root: Path) -> None:
     put_answer(root, tiny(), QUICK, None, code=3, output=LIBRARIES + ABSENT)
     app = opened(state.PLAN, source="tiny.yaml")
-    assert "No plan: the program ended with exit code 3." in said(app)
+    assert "No answer: the program ended with exit code 3." in said(app)
     assert ABSENT in [block.value for block in app.code]
     assert "Try again" in labels(app)
     assert "Unable to load CUDA" in plan_answer.failure_text(LIBRARIES), "without a problem of ours, all of it is shown"

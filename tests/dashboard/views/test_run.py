@@ -283,3 +283,22 @@ def test_a_run_that_a_copy_contradicts_names_both_folders_and_the_cure(opened: O
     text = said(opened(state.RUN, run="alpha"))
     assert "Every row of alpha has the time and the loss of the same row in beta." in text
     assert "<b>Next:</b> Remove the copy." in text
+
+
+def test_the_session_of_a_run_is_described_with_a_safe_link(opened: Open, root: Path) -> None:
+    place = {"name": "kaggle-gpu", "requested": ["Tesla T4", "Tesla T4"], "received": ["Tesla P100"]}
+    folder = write_run(root, "alpha", manifest={"place": place})
+    session = {
+        "schema_version": "1.2",
+        "place": "kaggle-gpu",
+        "fetched_at": "2026-11-27T10:00:00Z",
+        "bundle_sha256": "0" * 64,
+        "is_in_log": False,
+        "received": None,
+    }
+    for reference, link in (("ada/tiny/1", True), ("javascript:alert(1)//a/1", False)):
+        (folder / "session.json").write_text(json.dumps(session | {"reference": reference}))
+        text = said(opened(state.RUN, run="alpha"))
+        assert "1 × Tesla P100; requested were 2 × Tesla T4 · its log does not state the hash of the bundle" in text
+        assert ('Ran at kaggle-gpu · <a href="https://www.kaggle.com/code/ada/tiny"' in text) == link
+        assert "javascript" not in text
