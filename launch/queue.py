@@ -36,7 +36,7 @@ from launch.jobs import (
     read_object,
     refuse_link,
 )
-from launch.places import PLACES, get_place
+from launch.places import find_place, get_place
 from launch.places.place import RemotePlace
 from schemas.problems import ProblemError, problem_of
 from schemas.reading import get_bool, get_path, write_yaml
@@ -51,7 +51,7 @@ _MAX_NAME = 100
 
 
 def start(root: Path, config: Mapping[str, Any], *, force: bool = False, place: str = LOCAL) -> Job:
-    """Queue a run of a valid configuration at a place (a name in `launch.places`), and start a worker if needed.
+    """Queue a run of a valid configuration at a place (a name that `launch.places` knows), and start a worker if needed.
 
     Raises:
         ProblemError: The place is unknown, or the file system does not support file locks (exit code 2).
@@ -67,7 +67,7 @@ def resume(root: Path, run: Run, *, after: Job | None = None) -> Job:
     A forced run is forced again. If this user queued the stopped run, `after`, its job, gives working folder and place,
     and at a remote place the configuration, whose files are sent again.
     """
-    is_remote = after is not None and after.is_own and isinstance(PLACES.get(after.place), RemotePlace)
+    is_remote = after is not None and after.is_own and isinstance(find_place(after.place), RemotePlace)
     return _put(
         root,
         run.path.name,
