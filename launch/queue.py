@@ -51,7 +51,7 @@ _MAX_NAME = 100
 
 
 def start(root: Path, config: Mapping[str, Any], *, force: bool = False, place: str = LOCAL) -> Job:
-    """Queue a run of a valid configuration at a place (a name that `launch.places` knows), and start a worker if needed.
+    """Queue a run of a valid configuration at a place that `launch.places` knows, and start a worker if needed.
 
     Raises:
         ProblemError: The place is unknown, or the file system does not support file locks (exit code 2).

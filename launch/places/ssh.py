@@ -45,15 +45,16 @@ PYTHONS = (
     ' echo "$(python3 --version 2>&1)" >&2; exit 69'
 )
 """Shell command that starts the first suitable Python with a program from its input. It has no single quotes."""
+NO_PYTHON = 69
 NEEDED_BYTES = {"cpu": 3 * 2**30, "gpu": 9 * 2**30, "tpu": 3 * 2**30}
 """Disk space for the packages."""
 _HOST = re.compile(r"([A-Za-z0-9_][\w.-]*@)?[A-Za-z0-9_][\w.-]*", re.ASCII)
 _NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _FIXES = {
-    r"Host key verification failed|HOST IDENTIFICATION HAS CHANGED": "Connect once by hand with `ssh {host}`, and compare"
+    r"Host key verification failed|HOST IDENTIFICATION HAS CHANGED": "Connect once by hand: `ssh {host}`. Compare"
     " the fingerprint with the one that the owner of the machine names.",
-    r"Permission denied|Too many authentication failures": "`ssh {host}` must work without a password: add your key there"
-    " with `ssh-copy-id {host}`, or unlock it with `ssh-add`.",
+    r"Permission denied|Too many authentication failures": "`ssh {host}` must work without a password:"
+    " add your key there with `ssh-copy-id {host}`, or unlock it with `ssh-add`.",
     r"Could not resolve hostname .*(not known|No address)": "Check the spelling, or add the machine to ~/.ssh/config.",
     r"onfiguration option|Bad owner|Can't open user config|keyword": "Correct your SSH configuration.",
 }
@@ -216,16 +217,16 @@ class Ssh(RemotePlace):
     def _failure(self, code: int, said: str) -> Exception:
         """Return the error of a call that failed."""
         last = hide_secrets((said.strip().splitlines() or ["no message"])[-1].strip())
-        if code == 69:
-            what = f"{self.host} has no Python 3.11 to 3.14; `python3 --version` says: {last}."
-            fix = f"Install one there that `ssh {self.host} python3 --version` finds."
-            return ProblemError([problem_of("TP770", file=self.host, what=what, next=fix)], exit_code=2)
-        fix = next((fix for words, fix in _FIXES.items() if re.search(words, said)), None) if code == 255 else None
-        if code in {255, -15, -9} and fix is None:
-            return Unreachable(f"{self.host} does not answer: {last}")
-        what = f"{self.host} refuses: {last}"
-        fix = fix and fix.format(host=self.host)
-        return ProblemError([problem_of("TP770" if fix else "TP773", file=self.host, what=what, next=fix)], exit_code=2)
+        what, fix, rule = f"{self.host} refuses: {last}", None, "TP773"
+        if code == NO_PYTHON:
+            what = f"{self.host} has no Python 3.11 to 3.14; `python3 --version` says: {last}"
+            fix, rule = f"Install one there that `ssh {self.host} python3 --version` finds.", "TP770"
+        elif code in {255, -9, -15}:  # of `ssh` itself
+            fix = next((fix.format(host=self.host) for words, fix in _FIXES.items() if re.search(words, said)), None)
+            rule = "TP770"
+            if fix is None:
+                return Unreachable(f"{self.host} does not answer: {last}")
+        return ProblemError([problem_of(rule, file=self.host, what=what, next=fix)], exit_code=2)
 
 
 def _find(host: str) -> Ssh | None:

@@ -130,4 +130,5 @@ def build_wheel(folder: Path) -> None:
 
 
 def first_line(said: str) -> str:
+    """Return the first line of an output."""
     return hide_secrets(next((line.strip() for line in said.splitlines() if line.strip()), "no message"))

@@ -11,6 +11,7 @@ import typer
 from evidence.extras import need
 from evidence.writing import as_json_text
 from schemas.formats import NOTHING, join_lines
+from schemas.problems import ProblemError, problem_of
 from trainproof.cli.options import RUNS, AsJson, Force, Root, Settings, SmokeConfig
 from trainproof.output import align
 
@@ -33,7 +34,7 @@ def add(
     smoke_config: SmokeConfig = None,
     settings: Settings = None,
     force: Force = False,
-    place: Annotated[str, typer.Option(help="Where it runs: local, kaggle-tpu or kaggle-gpu.")] = "local",
+    place: Annotated[str, typer.Option(help="Where it runs: local, kaggle-tpu, kaggle-gpu or ssh:HOST.")] = "local",
     root: Root = RUNS,
 ) -> None:
     """Add a run to the queue. It starts when its device is free, even if this terminal is closed."""
@@ -134,7 +135,7 @@ def _print_queued(job: Job) -> None:
 
 def push(
     config: Annotated[Path, typer.Option(help="Configuration file.")],
-    to: Annotated[str, typer.Option(help="Place: kaggle-tpu or kaggle-gpu.")],
+    to: Annotated[str, typer.Option(help="Place: kaggle-tpu, kaggle-gpu or ssh:HOST.")],
     smoke_config: SmokeConfig = None,
     settings: Settings = None,
     force: Force = False,
@@ -145,7 +146,7 @@ def push(
     """Plan a run, send it to another machine, and fetch and verify its bundle."""
     need("push", "train")
     from launch.places import PLACES, get_place
-    from launch.places.place import RemotePlace, Request
+    from launch.places.place import RemotePlace, Request, Unreachable
     from launch.queue import start
     from launch.remote import print_output
     from trainer.config.load import load_config
@@ -159,7 +160,12 @@ def push(
     mode = {"mode": "smoke"} if smoke_config else {}
     loaded = load_config(config, overlay=smoke_config, flags=mode, settings=settings or ())
     document = to_document(loaded)
-    offer = place.offer(Request(run=loaded.name, config=document, working_folder=Path.cwd()))
+    try:
+        offer = place.offer(Request(run=loaded.name, config=document, working_folder=Path.cwd()))
+    except Unreachable as error:
+        raise ProblemError(
+            [problem_of("TP773", file=to, what=str(error), next="Try again later.")], exit_code=2
+        ) from None
     rows = describe_offer(loaded, offer, force=force)
     sys.stdout.write(join_lines(f"{name:<8} {text}" for name, text in rows))
     if not yes:
