@@ -100,13 +100,18 @@ def _put(root: Path, name: str, **request: Any) -> Job:
     """Queue a run with a new id that is made from a name, and start a worker."""
     lock.refuse_without_locks(launch_folder(root))
     now = datetime.now(UTC)
-    stem = re.sub("[^A-Za-z0-9._-]", "-", _RUN_TIME.sub("", name)).lstrip("._-")[:_MAX_NAME]
-    job = enqueue(root.resolve(), run=new_run_id(stem or "run", now), now=now, **request)
+    job = enqueue(root.resolve(), run=name_run(name, now), now=now, **request)
     # Without a worker the job waits, and page and command line offer to continue the queue. An error would make users
     # queue the run twice.
     with suppress(OSError):
         start_worker(root)
     return job
+
+
+def name_run(name: str, now: datetime) -> str:
+    """Return a new id for a run whose configuration or predecessor has this name."""
+    stem = re.sub("[^A-Za-z0-9._-]", "-", _RUN_TIME.sub("", name)).lstrip("._-")[:_MAX_NAME]
+    return new_run_id(stem or "run", now)
 
 
 def _device(config: Mapping[str, Any]) -> str:

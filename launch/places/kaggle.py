@@ -231,10 +231,10 @@ PLACES = {
 }
 
 
-def make_slug(run: str) -> str:
+def make_slug(run: str, limit: int = 50) -> str:
     """Return the name of a run's kernel and dataset: at most 50 characters, with the time and suffix of the run."""
     text = re.sub("[^a-z0-9]+", "-", f"trainproof-{run}".lower()).strip("-")
-    return text if len(text) <= 50 else f"{text[:29].strip('-')}-{text[-20:].strip('-')}"
+    return text if len(text) <= limit else f"{text[: limit - 21].strip('-')}-{text[-20:].strip('-')}"
 
 
 def checked(reference: str) -> str:

@@ -36,7 +36,7 @@ def write_input(request: Request, folder: Path, asked: Mapping[str, Any]) -> Non
     """Write `config.yaml`, the files that it names, the wheel, and what is asked of `session.py` as `request.json`."""
     files = find_files(request)
     names = {str(path): name for name, path in files.items()}
-    write_text(folder / "config.yaml", write_yaml(_renamed(request, names)))
+    write_text(folder / "config.yaml", write_yaml(rename_files(request, names)))
     for name, path in files.items():
         (shutil.copytree if path.is_dir() else shutil.copyfile)(path, folder / name)
     build_wheel(folder)
@@ -78,7 +78,7 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
 
 
-def _renamed(request: Request, names: Mapping[str, str]) -> Any:
+def rename_files(request: Request, names: Mapping[str, str]) -> Any:
     """Return the configuration with the names that its files have in the dataset."""
 
     def rename(value: Any) -> Any:
