@@ -103,12 +103,16 @@ def run_job(job: Job) -> int:
         if started is None and session.fields.get("state") == "sending":
             started = _repeat(lambda: place.find(job.folder / "upload"), limit=5)  # it may have arrived
         if started is not None:
-            say("Cancelling the session …")
-            _repeat(lambda: place.cancel(started), limit=5)
+            _cancel(place, started)
             if place.keeps_output:
                 session.update(state="sent", reference=started)
                 return _bring_back(job, place, started, _watch(place, started, session))
         return STOPPED_BEFORE_RUN
+
+
+def _cancel(place: RemotePlace, reference: str) -> None:
+    say("Cancelling the session …")
+    _repeat(lambda: place.cancel(reference), limit=5)
 
 
 def _submit(job: Job, place: RemotePlace, session: Session) -> str:
@@ -137,10 +141,18 @@ def _watch(place: RemotePlace, reference: str, session: Session) -> Status:
     ended = threading.Event()
     reader = threading.Thread(target=_follow, args=(place, reference, session.folder, ended), daemon=True)
     reader.start()
-    while not (status := _repeat(lambda: place.status(reference), refusals=_MAX_REFUSALS)).has_ended:
-        began = {"began_at": _now()} if status.state == "running" and "began_at" not in session.fields else {}
-        session.update(state=status.state, **began)
-        time.sleep(POLL_SECONDS)
+    while True:
+        try:
+            status = _repeat(lambda: place.status(reference), refusals=_MAX_REFUSALS)
+            if status.has_ended:
+                break
+            began = {"began_at": _now()} if status.state == "running" and "began_at" not in session.fields else {}
+            session.update(state=status.state, **began)
+            time.sleep(POLL_SECONDS)
+        except KeyboardInterrupt:
+            if not place.keeps_output:
+                raise
+            _cancel(place, reference)
     session.update(state=status.state, message=status.message, ended_at=_now())
     ended.set()
     reader.join(timeout=2 * POLL_SECONDS)  # the last lines

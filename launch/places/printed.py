@@ -6,6 +6,7 @@ Names and settings are the user's, so the shell and YAML texts quote each of the
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -21,32 +22,14 @@ from schemas.reading import write_yaml
 
 WHEEL = f"trainproof-{version('trainproof')}-py3-none-any.whl"
 PORT = 8476
-_SKY = {
-    "Tesla P100-PCIE-16GB": "P100",
-    "Tesla T4": "T4",
-    "NVIDIA L4": "L4",
-    "NVIDIA A100-SXM4-40GB": "A100",
-    "NVIDIA A100-SXM4-80GB": "A100-80GB",
-    "NVIDIA H100 80GB HBM3": "H100",
-    "NVIDIA H200": "H200",
-    "NVIDIA GeForce RTX 3090": "RTX3090",
-    "NVIDIA GeForce RTX 4090": "RTX4090",
-    "NVIDIA GeForce RTX 5090": "RTX5090",
-    "TPU v3": "tpu-v3-8",
-    "TPU v4": "tpu-v4-8",
-    "TPU v5": "tpu-v5p-8",
-    "TPU v5 lite": "tpu-v5litepod-{0}",
-    "TPU v6 lite": "tpu-v6e-{0}",
+_TPUS = {
+    "TPU v3": ("tpu-v3-8", "tpu-v3-slice", "2x2"),
+    "TPU v4": ("tpu-v4-8", "tpu-v4-podslice", "2x2x1"),
+    "TPU v5": ("tpu-v5p-8", "tpu-v5p-slice", "2x2x1"),
+    "TPU v5 lite": ("tpu-v5litepod-{0}", "tpu-v5-lite-podslice", "2x4"),
+    "TPU v6 lite": ("tpu-v6e-{0}", "tpu-v6e-slice", "2x4"),
 }
-"""SkyPilot's names of devices. Those of TPUs have their number."""
-_GKE = {
-    "TPU v3": ("tpu-v3-slice", "2x2"),
-    "TPU v4": ("tpu-v4-podslice", "2x2x1"),
-    "TPU v5": ("tpu-v5p-slice", "2x2x1"),
-    "TPU v5 lite": ("tpu-v5-lite-podslice", "2x4"),
-    "TPU v6 lite": ("tpu-v6e-slice", "2x4"),
-}
-"""Machine type and topology of TPUs on Google Kubernetes Engine."""
+"""SkyPilot's name of a machine with TPUs, and Google Kubernetes Engine's name and topology."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,13 +103,15 @@ def _sky(task: Task) -> str:
     flags = f' --coordinator "$(echo "$SKYPILOT_NODE_IPS" | head -n 1):{PORT}"'
     flags += ' --processes "$SKYPILOT_NUM_NODES" --process "$SKYPILOT_NODE_RANK"'
     launch = "" if task.minutes is None else f"timeout --signal=TERM {task.minutes}m "
-    name = _SKY.get(target.kind, target.kind.replace(" ", "-")).format(target.devices)
-    count = 1 if target.platform == "tpu" else target.devices
+    # Such as T4, A100-80GB and RTX4090; the name of TPUs contains their number.
+    gpu = re.search(r"RTX \d+|[A-Z]+\d+", target.kind)
+    name = gpu[0].replace(" ", "") + "-80GB" * ("A100" in target.kind and "80GB" in target.kind) if gpu else target.kind
+    machine = {_TPUS[target.kind][0].format(target.devices): 1} if target.kind in _TPUS else {name: target.devices}
     files = {name: str(path.resolve()) for name, path in find_files(task.request).items()} | {WHEEL: WHEEL}
     document = {
         "name": task.slug,
         "num_nodes": task.nodes,
-        "resources": {} if target.platform == "cpu" else {"accelerators": {name: count}},
+        "resources": {} if target.platform == "cpu" else {"accelerators": machine},
         "file_mounts": {f"~/trainproof/{name}": path for name, path in files.items()},
         "setup": f"pip install ~/trainproof/{WHEEL}'[{EXTRAS[target.platform]}]'",
         "run": task.moved().script('"$HOME"/trainproof', file, Path("runs"), launch=launch, flags=flags),
@@ -144,7 +129,7 @@ def _jobset(task: Task) -> str:
     script += task.moved().script("/work", Path(f"/tmp/{task.request.run}.yaml"), Path("runs"), flags=flags)  # noqa: S108
     resource = {"gpu": "nvidia.com/gpu", "tpu": "google.com/tpu"}.get(target.platform)
     chips = 4 if target.kind == "TPU v3" else target.devices  # of a v3 chip, JAX shows two halves
-    kind, topology = _GKE.get(target.kind, (None, ""))
+    _, kind, topology = _TPUS.get(target.kind, ("", "", ""))
     gke = {"gke-tpu-accelerator": kind, "gke-tpu-topology": "1x1" if chips == 1 else topology} if kind else {}
     container = {
         "name": "train",

@@ -72,36 +72,30 @@ class Ssh(RemotePlace):
         """Check Python, disk and device of the machine, and the files of a request."""
         continues = self._checked(request.continues) if request.continues else ""
         facts, files = self._ask("offer", continues), find_files(request)
-        problems = find_upload_secrets(request, files)
-
-        def refuse(what: str, fix: str) -> None:
-            problems.append(problem_of("TP770", file=self.host, what=f"{self.host} {what}", next=fix))
-
         gpus, wanted = facts["gpus"], get_path(request.config, "mesh", "device") or "auto"
         device = ("gpu" if gpus else "cpu") if wanted == "auto" else wanted
-        need = NEEDED_BYTES[device] + 2 * sum(_bytes(path) for path in files.values())
-        if facts["missing"]:
-            version = facts["python"].rpartition(".")[0]
-            refuse(
-                f"has a Python without {facts['missing'][0]}.", f"Install it there: `apt install python{version}-venv`."
-            )
-        if facts["free_bytes"] < need:
-            fix = "Delete something there, or make ~/.trainproof a link to a folder on a larger disk."
-            refuse(f"has {size(facts['free_bytes'])} of free disk; about {size(need)} are needed.", fix)
-        if device == "gpu" and not gpus:
-            refuse("has no GPU that `nvidia-smi` lists.", "Set mesh.device=cpu, or install the driver there.")
-        if not facts["continues"]:
-            fix = "Start it anew with `trainproof push`."
-            refuse(f"no longer has the checkpoint of {continues}, so that run cannot be continued.", fix)
+        need, free = NEEDED_BYTES[device] + 2 * sum(map(_bytes, files.values())), facts["free_bytes"]
+        missing, python = "".join(facts["missing"][:1]), facts["python"].rpartition(".")[0]
+        space = f"has {size(free)} of free disk; about {size(need)} are needed."
+        checks = [
+            (missing, f"has a Python without {missing}.", f"Install it there: `apt install python{python}-venv`."),
+            (free < need, space, "Delete something there, or make ~/.trainproof a link to a folder on a larger disk."),
+            (device == "gpu" and not gpus, "has no GPU that `nvidia-smi` lists.", "Set mesh.device=cpu."),
+            (not facts["continues"], f"no longer has the checkpoint of {continues}.", "Start the run anew."),
+        ]
+        problems = find_upload_secrets(request, files)
+        for is_wrong, what, fix in checks:
+            problems += [problem_of("TP770", file=self.host, what=f"{self.host} {what}", next=fix)] if is_wrong else []
         if problems:
             raise ProblemError(problems, exit_code=3)
         target = find_target(gpus[0], len(gpus)) if device == "gpu" and len(set(gpus)) == 1 else None
-        kind = f"{facts['cores']} CPU cores, {size(facts['memory_bytes'])}" if device == "cpu" else device.upper()
+        cores = f"{facts['cores']} CPU cores, {size(facts['memory_bytes'])}"
+        listed = ", ".join(f"{gpus.count(gpu)} x {gpu}" for gpu in dict.fromkeys(gpus))
         return Offer(
             account=f"{facts['user']}@{self.host}, Python {facts['python']}",
             target=target.name if target else None,
             session_hours=None,
-            machine=f"{self.host}, {', '.join(f'{gpus.count(gpu)} x {gpu}' for gpu in dict.fromkeys(gpus)) or kind}",
+            machine=f"{self.host}, {listed or cores}",
             devices=len(gpus) if target else None,
             files=files,
         )
@@ -110,9 +104,12 @@ class Ssh(RemotePlace):
         """Write the folder of the session."""
         session = folder / request.run
         (session / "input").mkdir(parents=True)
-        device = get_path(request.config, "mesh", "device") or "auto"
-        continues = self._checked(request.continues) if request.continues else None
-        asked = {"run": request.run, "place": self.host, "device": device, "continues": continues}
+        asked = {
+            "run": request.run,
+            "place": self.host,
+            "device": get_path(request.config, "mesh", "device") or "auto",
+            "continues": self._checked(request.continues) if request.continues else None,
+        }
         write_input(request, session / "input", asked)
         for script in (MACHINE, MACHINE.with_name("session.py")):
             shutil.copy(script, session)
@@ -126,12 +123,12 @@ class Ssh(RemotePlace):
     def find(self, folder: Path) -> str | None:
         """Return the session that a prepared folder started. A run has its name alone."""
         [session] = folder.iterdir()
-        return f"{self.host}:{session.name}" if self._ask("find", session.name) else None
+        return f"{self.host}:{session.name}" if self._ask("status", session.name) else None
 
     def status(self, reference: str) -> Status:
         """Return the state of a session, from its process and exit code."""
         said = self._ask("status", self._checked(reference))
-        return Status(state=said["state"], message=said["message"])
+        return Status(**said or {"state": "failed", "message": f"{self.address(reference)} is not there any more."})
 
     def logs(self, reference: str) -> Iterator[str]:
         """Yield the log as it is written."""
@@ -185,6 +182,9 @@ class Ssh(RemotePlace):
             ProblemError: `ssh` or the machine refuses (exit code 2).
         """
         ssh = shlex.split(os.environ.get("TRAINPROOF_SSH") or "ssh")
+        if shutil.which(ssh[0]) is None:
+            what, fix = f"The command `{ssh[0]}` is not installed.", "Install OpenSSH."
+            raise ProblemError([problem_of("TP770", file="ssh", what=what, next=fix)], exit_code=2)
         program = MACHINE.read_bytes()
         there = shlex.join(["sh", "-c", PYTHONS, "sh", str(len(program)), *arguments])
         command = [*ssh, *(part for option in OPTIONS for part in ("-o", option)), "-T", "--", self.host, there]
@@ -194,12 +194,7 @@ class Ssh(RemotePlace):
                 with tarfile.open(fileobj=data, mode="w|") as tar:
                     tar.add(upload, "")
             data.seek(0)
-            try:
-                process = subprocess.Popen(command, stdin=data, stdout=subprocess.PIPE, stderr=errors)
-            except FileNotFoundError:
-                what, fix = f"The command `{ssh[0]}` is not installed.", "Install OpenSSH."
-                raise ProblemError([problem_of("TP770", file="ssh", what=what, next=fix)], exit_code=2) from None
-            with process:
+            with subprocess.Popen(command, stdin=data, stdout=subprocess.PIPE, stderr=errors) as process:
                 try:
                     assert process.stdout is not None
                     for line in process.stdout:
@@ -217,15 +212,15 @@ class Ssh(RemotePlace):
     def _failure(self, code: int, said: str) -> Exception:
         """Return the error of a call that failed."""
         last = hide_secrets((said.strip().splitlines() or ["no message"])[-1].strip())
-        what, fix, rule = f"{self.host} refuses: {last}", None, "TP773"
+        what, fix = f"{self.host} refuses: {last}", None
         if code == NO_PYTHON:
             what = f"{self.host} has no Python 3.11 to 3.14; `python3 --version` says: {last}"
-            fix, rule = f"Install one there that `ssh {self.host} python3 --version` finds.", "TP770"
-        elif code in {255, -9, -15}:  # of `ssh` itself
+            fix = f"Install one there that `ssh {self.host} python3 --version` finds."
+        elif code < 0 or code == 255:  # of `ssh` itself
             fix = next((fix.format(host=self.host) for words, fix in _FIXES.items() if re.search(words, said)), None)
-            rule = "TP770"
             if fix is None:
                 return Unreachable(f"{self.host} does not answer: {last}")
+        rule = "TP770" if fix else "TP773"
         return ProblemError([problem_of(rule, file=self.host, what=what, next=fix)], exit_code=2)
 
 
@@ -238,7 +233,7 @@ FAMILIES = {"ssh": _find}
 
 
 def _bytes(path: Path) -> int:
-    return sum(each.stat().st_size for each in (path.rglob("*") if path.is_dir() else [path]) if each.is_file())
+    return sum(each.stat().st_size for each in [path, *path.rglob("*")] if each.is_file())
 
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:

@@ -1,14 +1,12 @@
-"""The other end of `launch.places.ssh`: check a machine, take sessions in, start them, and answer questions about them.
+"""The other end of `launch.places.ssh`, which sends this file with each call. It uses only the standard library.
 
-Each call sends this file to a Python there, followed by the data of the call. Only the standard library is used.
-
-    ~/.trainproof/NAME/
-        input/       request.json, the wheel, config.yaml and the files that it names
-        runs/        run folders, with a link to the run that is continued
-        lock         locked by the session as long as it lives; contains its process id
-        session.log  output
-        cancelled    written when the session is cancelled
-        exit_code    written after the end
+~/.trainproof/NAME/
+    input/       request.json, the wheel, config.yaml and the files that it names
+    runs/        run folders, with a link to the run that is continued
+    lock         locked by the session as long as it lives; contains its process id
+    session.log  output
+    cancelled    written when the session is cancelled
+    exit_code    written after the end
 """
 
 import json
@@ -39,7 +37,7 @@ def offer(continues: str = "") -> dict[str, Any]:
     done = subprocess.run(query, capture_output=True, text=True, check=False) if shutil.which(query[0]) else None
     HOME.mkdir(exist_ok=True, mode=0o700)
     return {
-        "user": os.environ.get("USER") or str(os.getuid()),
+        "user": os.environ.get("USER", ""),
         "python": ".".join(map(str, sys.version_info[:3])),
         "missing": [name for name in ("venv", "ensurepip") if find_spec(name) is None],
         "free_bytes": shutil.disk_usage(HOME).free,
@@ -53,31 +51,22 @@ def offer(continues: str = "") -> dict[str, Any]:
 def submit(name: str) -> None:
     """Take in the folder of a session, and start it. Both happen once, however often it is called."""
     if not (HOME / name).exists():
-        HOME.mkdir(exist_ok=True, mode=0o700)
-        part = tempfile.mkdtemp(prefix=f".{name}-", dir=HOME)
-        try:
+        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=HOME, ignore_cleanup_errors=True) as part:
             with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as tar:
-                tar.extractall(part)  # noqa: S202 - the user's own upload
-            with suppress(FileExistsError):
-                Path(part).rename(HOME / name)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+                tar.extractall(f"{part}/{name}")  # noqa: S202 - the user's own upload
+            with suppress(OSError):  # an earlier call, whose connection was lost, may have come first
+                Path(part, name).rename(HOME / name)
     try:
         lock = (HOME / name / "lock").open("x")
     except FileExistsError:
         return
     fcntl.flock(lock, fcntl.LOCK_EX)
-    with (HOME / name / "session.log").open("ab") as log:
-        child = subprocess.Popen(
-            [sys.executable, str(HOME / name / "ssh_machine.py"), "run", name],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # it outlives the connection
-            pass_fds=[lock.fileno()],  # and holds the lock until it ends
-        )
-    lock.write(str(child.pid))
-    lock.close()
+    command = [sys.executable, str(HOME / name / "ssh_machine.py"), "run", name]
+    with lock, (HOME / name / "session.log").open("ab") as log:
+        # It outlives the connection, and holds the lock until it ends.
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+        child = subprocess.Popen(command, start_new_session=True, pass_fds=[lock.fileno()], **streams)
+        lock.write(str(child.pid))
 
 
 def run(name: str) -> None:
@@ -95,7 +84,7 @@ def run(name: str) -> None:
         code = subprocess.run(command, cwd=folder, env={**os.environ, **own}, check=False).returncode
     shutil.rmtree(environment, ignore_errors=True)
     (folder / "exit_code.part").write_text(str(code))
-    (folder / "exit_code.part").rename(folder / "exit_code")
+    (folder / "exit_code.part").rename(folder / "exit_code")  # never read half-written
 
 
 def _process(name: str) -> int | None:
@@ -108,23 +97,17 @@ def _process(name: str) -> int | None:
     return None
 
 
-def find(name: str) -> bool:
-    """Return whether a session was started."""
-    return (HOME / name / "lock").exists()
-
-
-def status(name: str) -> dict[str, str]:
-    """Return state and message of a session."""
-    if not find(name):
-        return {"state": "failed", "message": f"{HOME / name} is not there any more."}
+def status(name: str) -> dict[str, str] | None:
+    """Return state and message of a session, or None if it was not started or was removed."""
+    folder, state = HOME / name, {"state": "running", "message": ""}
+    if not (folder / "lock").exists():
+        return None
     if _process(name) is not None:
-        return {"state": "running", "message": ""}
-    if not (HOME / name / "exit_code").exists():
+        return state
+    if not (folder / "exit_code").exists():
         return {"state": "failed", "message": "The session was killed, or the machine was restarted."}
-    if (HOME / name / "cancelled").exists():
-        return {"state": "cancelled", "message": ""}
-    code = (HOME / name / "exit_code").read_text()
-    return {"state": "succeeded" if code == "0" else "failed", "message": ""}
+    is_good = (folder / "exit_code").read_text() == "0"
+    return state | {"state": "cancelled" if (folder / "cancelled").exists() else "succeeded" if is_good else "failed"}
 
 
 def logs(name: str) -> None:
@@ -140,28 +123,26 @@ def logs(name: str) -> None:
 
 def fetch(name: str) -> None:
     """Write a tar file with the log of a session and its bundle, or without one its runs without checkpoints."""
-    folder = HOME / name
-    runs = [path for run in (name, f"{name}-smoke") for path in (folder / "runs" / run).rglob("*") if path.is_file()]
-    bundle = folder / "bundle.zip"
+    os.chdir(HOME / name)
+    runs = [] if Path("bundle.zip").exists() else [Path("runs", name), Path("runs", f"{name}-smoke")]
+    files = [path for run in runs for path in run.rglob("*") if path.is_file() and "checkpoints" not in path.parts]
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as tar:
-        for path in [folder / "session.log", *([bundle] if bundle.exists() else runs)]:
-            if "checkpoints" not in path.relative_to(folder).parts:
-                tar.add(path, path.relative_to(folder))
+        for path in [Path("session.log"), *(files if runs else [Path("bundle.zip")])]:
+            tar.add(path)
 
 
 def cancel(name: str) -> None:
     """Interrupt a session, which then saves a checkpoint, packs what there is, and ends."""
-    (HOME / name / "cancelled").touch()
     if pid := _process(name):
+        (HOME / name / "cancelled").touch()
         os.killpg(pid, signal.SIGINT)
 
 
 def release(name: str, is_complete: str) -> None:
     """Remove the session that this one continued, and this one too unless its run can be continued."""
     request = json.loads((HOME / name / "input" / "request.json").read_text("utf-8"))
-    for each in [request["continues"], name if is_complete else None]:
-        if each is not None:
-            shutil.rmtree(HOME / each, ignore_errors=True)
+    for each in filter(None, [request["continues"], is_complete and name]):
+        shutil.rmtree(HOME / each, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -59,9 +59,9 @@ def test_no_text_of_the_user_is_a_command(place, tmp_path):
         (program := tmp_path / "bin" / name).write_text(RECORD)
         program.chmod(0o755)
     nasty = task(work, name=NASTY, dataset=str(tmp_path / "rows $(touch hacked)\n.jsonl"), system_prompt=NASTY)
-    script = shell(place, nasty).replace(
-        "/work", f"'{work}'".replace("it's", "it'\\''s") if place == "jobset" else "/work"
-    )
+    script = shell(place, nasty)
+    if place == "jobset":
+        script = script.replace("cd /work", f"cd {shlex.quote(str(work))}")
     environment = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "HOME": str(home), "RECORD": str(tmp_path / "record")}
     subprocess.run(["bash", "-c", script], env=environment, cwd=tmp_path, check=True)
     called = (tmp_path / "record").read_text().split("\0")
@@ -94,7 +94,9 @@ def test_a_document_is_valid_by_the_schema_of_its_tool(place, on, nodes, tmp_pat
 def test_sbatch_accepts_the_options(nodes, processes, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    conf = f"ClusterName=x\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort={port}\nAuthType=auth/none\n"
+    conf = (
+        f"ClusterName=x\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort={port}\nAuthType=auth/none\nGresTypes=gpu\n"
+    )
     plugins = Path(str(shutil.which("sbatch"))).resolve().parents[1] / "lib/x86_64-linux-gnu/slurm-wlm"
     (tmp_path / "slurm.conf").write_text(conf + (f"PluginDir={plugins}\n" if plugins.is_dir() else ""))
 

@@ -120,9 +120,8 @@ def test_a_run_is_pushed_watched_fetched_verified_and_compared(server, root, tmp
 
 @pytest.mark.slow
 def test_a_cancelled_run_is_fetched_and_continued_there(server, root):
-    config = TINY | {"limits": {"steps": 3000}, "data": TINY["data"] | {"generated_rows": None}}
-    job = queue.start(root, config, place="ssh:box")
-    wait_for(lambda: "step 3/" in output(job), 240)
+    job = queue.start(root, TINY | {"limits": {"steps": 3000}}, place="ssh:box")
+    wait_for(lambda: "checkpoint at step 3" in output(job), 240)
     queue.cancel(job)
     wait_for(lambda: now(job).has_ended, 240)
     assert now(job).state == "interrupted", output(job)
