@@ -31,13 +31,8 @@ from schemas.problems import ProblemError, problem_of
 from schemas.reading import get_path
 
 MACHINE = Path(__file__).with_name("ssh_machine.py")
-OPTIONS = (
-    "BatchMode=yes",
-    "ConnectTimeout=30",
-    "ServerAliveInterval=15",
-    "ServerAliveCountMax=4",
-    "ClearAllForwardings=yes",
-)
+OPTIONS = ["BatchMode=yes", "ConnectTimeout=30", "ServerAliveInterval=15"]
+OPTIONS += ["ClearAllForwardings=yes", "RemoteCommand=none"]  # which are for sessions by hand
 PYTHONS = (
     "for python in python3 python3.14 python3.13 python3.12 python3.11; do"
     ' if "$python" -c "import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))" 2>/dev/null; then'
