@@ -27,7 +27,6 @@ from launch.jobs import Job, jobs
 from launch.places import find_place, get_place, ssh
 from launch.places.place import Request
 from launch.places.ssh import Ssh
-from launch.places.upload import build_wheel
 from schemas.problems import ProblemError
 
 pytestmark = pytest.mark.skipif(not SSHD.exists(), reason="needs OpenSSH's server, /usr/sbin/sshd")
@@ -56,23 +55,14 @@ print("trainproof session: " + json.dumps({"exit_code": 0, "bundle_sha256": (her
 """
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    build_wheel(folder)
-    [wheel] = folder.iterdir()
-    return wheel
-
-
 @pytest.fixture
-def server(tmp_path: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
     (folder := tmp_path / "ssh").mkdir()
     server = SshServer(folder, packages(tmp_path / "site"))
     server.start()
     monkeypatch.setenv("TRAINPROOF_SSH", server.command)
     monkeypatch.setenv("TRAINPROOF_POLL_SECONDS", "0.5")
     monkeypatch.setattr(remote, "POLL_SECONDS", 0.5)
-    monkeypatch.setenv("TRAINPROOF_WHEEL", str(wheel))
     yield server
     for lock in server.home.glob(".trainproof/*/lock"):
         for each in psutil.process_iter(["cmdline"]):
@@ -167,9 +157,8 @@ def go(server: SshServer) -> None:
     (server.home / ".trainproof" / "go").touch()
 
 
-@pytest.mark.parametrize(
-    "lost", ["submit", *(pytest.param(verb, marks=pytest.mark.slow) for verb in ("find", "fetch"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", ["offer", "status", "submit", "fetch"])
 def test_a_lost_answer_neither_loses_nor_repeats_anything(lost, server, root, played, tmp_path, monkeypatch, capsys):
     wrapper, once = tmp_path / "ssh.sh", tmp_path / "once"
     wrapper.write_text(
@@ -192,6 +181,7 @@ def test_a_lost_answer_neither_loses_nor_repeats_anything(lost, server, root, pl
     assert capsys.readouterr().out.count("step 1") == 1
 
 
+@pytest.mark.slow
 def test_a_cut_connection_loses_nothing(server, root, played):
     job, codes = played(), []
     thread = threading.Thread(target=lambda: codes.append(remote.run_job(job)))
