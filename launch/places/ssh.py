@@ -6,7 +6,6 @@ Keys, passwords and host keys are OpenSSH's business. `TRAINPROOF_SSH` is anothe
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -69,7 +68,8 @@ class Ssh(RemotePlace):
         facts, files = self._ask("offer", continues), find_files(request)
         gpus, wanted = facts["gpus"], get_path(request.config, "mesh", "device") or "auto"
         device = ("gpu" if gpus else "cpu") if wanted == "auto" else wanted
-        need, free = NEEDED_BYTES[device] + 2 * sum(map(_bytes, files.values())), facts["free_bytes"]
+        sent = [each for path in files.values() for each in [path, *path.rglob("*")] if each.is_file()]
+        need, free = NEEDED_BYTES[device] + 2 * sum(each.stat().st_size for each in sent), facts["free_bytes"]
         missing, python = "".join(facts["missing"][:1]), facts["python"].rpartition(".")[0]
         space = f"has {size(free)} of free disk; about {size(need)} are needed."
         checks = [
@@ -187,7 +187,7 @@ class Ssh(RemotePlace):
             data.write(program)
             if upload is not None:
                 with tarfile.open(fileobj=data, mode="w|") as tar:
-                    tar.add(upload, "")
+                    tar.add(upload, upload.name)
             data.seek(0)
             with subprocess.Popen(command, stdin=data, stdout=subprocess.PIPE, stderr=errors) as process:
                 try:
@@ -219,24 +219,18 @@ class Ssh(RemotePlace):
         return ProblemError([problem_of(rule, file=self.host, what=what, next=fix)], exit_code=2)
 
 
-def _find(host: str) -> Ssh | None:
-    """Return the machine of a name that is neither an option of `ssh` nor a command for a shell."""
-    return Ssh(host) if _HOST.fullmatch(host) else None
-
-
-FAMILIES = {"ssh": _find}
-
-
-def _bytes(path: Path) -> int:
-    return sum(each.stat().st_size for each in [path, *path.rglob("*")] if each.is_file())
+# A name that is neither an option of `ssh` nor a command for a shell.
+FAMILIES = {"ssh": lambda host: Ssh(host) if _HOST.fullmatch(host) else None}
 
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
     """Write a file of the output of a session. It comes from another machine, so nothing else is written."""
-    parts = Path(member.name).parts
-    if not member.isfile() or not parts or ".." in parts or parts[0] not in {"bundle.zip", "session.log", "runs"}:
-        return
-    target = folder.joinpath(*parts)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("wb") as file:
-        shutil.copyfileobj(tar.extractfile(member) or io.BytesIO(), file)
+    name, source = Path(member.name), tar.extractfile(member) if member.isfile() else None
+    if (
+        source is not None
+        and ".." not in name.parts
+        and name.parts[:1] in [("bundle.zip",), ("session.log",), ("runs",)]
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        with (folder / name).open("wb") as file:
+            shutil.copyfileobj(source, file)

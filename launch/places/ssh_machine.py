@@ -53,7 +53,7 @@ def submit(name: str) -> None:
     if not (HOME / name).exists():
         with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=HOME, ignore_cleanup_errors=True) as part:
             with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as tar:
-                tar.extractall(f"{part}/{name}")  # noqa: S202 - the user's own upload
+                tar.extractall(part)  # noqa: S202 - the user's own upload
             with suppress(OSError):  # an earlier call, whose connection was lost, may have come first
                 Path(part, name).rename(HOME / name)
     try:

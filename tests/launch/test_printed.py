@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import socket
 import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -89,6 +91,29 @@ def test_a_document_is_valid_by_the_schema_of_its_tool(place, on, nodes, tmp_pat
         assert len(document["metadata"]["name"]) <= 45  # the limit of JobSet, with its suffixes
 
 
+@pytest.mark.slow
+def test_the_command_prints_a_planned_file_and_says_when_it_cannot():
+    def push(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "trainproof", "push", "--config", "trainer/configs/tiny.yaml", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    done = push("--to", "slurm", "--print", "--on", "a100-80", "--nodes", "2", "--set", "mesh.device=gpu")
+    assert done.returncode == 0, done.stderr
+    assert "#SBATCH --nodes=2\n" in done.stdout
+    assert re.search(r"#SBATCH --time=\d+\n", done.stdout)
+    assert done.stdout.rstrip().endswith("--distributed")
+    subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=True)
+    for wrong in (
+        ["slurm"],
+        ["slurm", "--print"],
+        ["kaggle-tpu", "--print", "--on", "l4"],
+        ["ssh:box", "--nodes", "2"],
+    ):
+        refused = push("--to", *wrong)
+        assert (refused.returncode, "can only be printed" in refused.stderr) == (2, True), refused.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("sbatch") is None, reason="needs Slurm's sbatch")
 @pytest.mark.parametrize(("nodes", "processes"), [(1, "1"), (4, "2")])
 def test_sbatch_accepts_the_options(nodes, processes, tmp_path):

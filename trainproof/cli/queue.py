@@ -166,27 +166,24 @@ def push(
     from trainer.config.tree import to_document
     from trainer.planning.plan import describe_offer
 
-    if print_ or to in FORMATS:
-        if not print_ or to not in FORMATS or on is None:
-            message = f"Use --to {', '.join(FORMATS)} with --print and --on MACHINE; these files are for you to submit."
-            raise typer.BadParameter(message, param_hint="--to")
-        mode = {"mode": "smoke"} if smoke_config else {}
-        loaded = load_config(config, overlay=smoke_config, flags=mode, settings=settings or ())
-        sys.stdout.write(FORMATS[to](_plan_task(loaded, on, nodes=nodes, root=root, force=force)))
-        return
-    place = get_place(to)
-    if not isinstance(place, RemotePlace):
+    if not print_ == (to in FORMATS) == (on is not None) or (nodes > 1 and not print_):
+        message = f"{', '.join(FORMATS)} can only be printed, for you to submit: with --print and --on MACHINE."
+        raise typer.BadParameter(message, param_hint="--to")
+    place = None if print_ else get_place(to)
+    if place is not None and not isinstance(place, RemotePlace):
         message = f"{to} is this machine. Use `trainproof train`, or one of: {', '.join(set(PLACES) - {to})}."
         raise typer.BadParameter(message, param_hint="--to")
     mode = {"mode": "smoke"} if smoke_config else {}
     loaded = load_config(config, overlay=smoke_config, flags=mode, settings=settings or ())
+    if place is None:
+        sys.stdout.write(FORMATS[to](_plan_task(loaded, on or "", nodes=nodes, root=root, force=force)))
+        return
     document = to_document(loaded)
     try:
         offer = place.offer(Request(run=loaded.name, config=document, working_folder=Path.cwd()))
     except Unreachable as error:
-        raise ProblemError(
-            [problem_of("TP773", file=to, what=str(error), next="Try again later.")], exit_code=2
-        ) from None
+        problem = problem_of("TP773", file=to, what=str(error), next="Try again later.")
+        raise ProblemError([problem], exit_code=2) from None
     rows = describe_offer(loaded, offer, force=force)
     sys.stdout.write(join_lines(f"{name:<8} {text}" for name, text in rows))
     if not yes:
@@ -215,9 +212,8 @@ def _plan_task(config: Config, on: str, *, nodes: int, root: Path, force: bool) 
     plan = plan_config(resolve_shape(config, target), target, PlanOptions())
     refuse_what_does_not_fit({**plan, "forced": force}, model=config.model.name)
     hours = get_number(plan, "time", "hours", "high")
-    request = Request(
-        run=name_run(config.name, datetime.now(UTC)), config=to_document(config), working_folder=Path.cwd()
-    )
+    run = name_run(config.name, datetime.now(UTC))
+    request = Request(run=run, config=to_document(config), working_folder=Path.cwd())
     if secrets := find_upload_secrets(request, find_files(request)):
         raise ProblemError(secrets, exit_code=3)
     return Task(
