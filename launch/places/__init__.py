@@ -26,7 +26,7 @@ FAMILIES: Mapping[str, Callable[[str], Place | None]] = {
 
 
 def find_place(name: str) -> Place | None:
-    """Return the place of a name, or None if there is none."""
+    """Return the place of a name, or None if it is unknown."""
     prefix, _, rest = name.partition(":")
     return FAMILIES[prefix](rest) if rest and prefix in FAMILIES else PLACES.get(name)
 

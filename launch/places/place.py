@@ -41,7 +41,7 @@ class Offer:
 
     Attributes:
         account: Account that is used.
-        target: Name of the machine in `evidence.targets`, or None if it is none of these.
+        target: Name of the machine in `evidence.targets`, or None for another machine.
         session_hours: Length of a session, or None if it has no limit.
         machine: Description of a machine that is not in `evidence.targets`.
         devices: Number of devices, or None for the number of the target.

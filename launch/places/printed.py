@@ -71,13 +71,13 @@ class Task:
         )
 
     def moved(self) -> Task:
-        """Return the task on another machine, where its files are beside each other."""
+        """Return the task on another machine, where all its files are in one folder."""
         names = {str(path): name for name, path in find_files(self.request).items()}
         return replace(self, request=replace(self.request, config=rename_files(self.request, names)))
 
 
 def _slurm(task: Task) -> str:
-    """Return a script for `sbatch`. JAX finds the other processes there, and gives each of them one device."""
+    """Return a script for `sbatch`. JAX detects Slurm, where each process uses one device."""
     options = {
         "job-name": task.slug,
         "nodes": task.nodes,
@@ -117,7 +117,7 @@ def _sky(task: Task) -> str:
         "run": task.moved().script('"$HOME"/trainproof', file, Path("runs"), launch=launch, flags=flags),
     }
     about = f"# Start it with `sky launch -c {task.slug} --idle-minutes-to-autostop 30 FILE`,\n"
-    about += f"# beside {WHEEL} (`pip wheel --no-deps SOURCE`). Then fetch the run:\n"
+    about += f"# next to {WHEEL} (`pip wheel --no-deps SOURCE`). Then fetch the run:\n"
     return f"{about}# rsync -a {task.slug}:trainproof/runs .\n{write_yaml(document)}"
 
 

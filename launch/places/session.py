@@ -1,7 +1,7 @@
 """A session at a remote place: check the device, train, and leave `bundle.zip`.
 
 `trainproof push --to kaggle-tpu` sends this file as a script kernel, `--to ssh:HOST` into the folder of the session.
-Beside it are `request.json`, the wheel of trainproof, `config.yaml` and the files that it names. Until the wheel is
+Next to it are `request.json`, the wheel of trainproof, `config.yaml` and the files that it names. Until the wheel is
 installed, only the standard library is used. The last line of the output is `trainproof session: ` with a JSON object.
 """
 

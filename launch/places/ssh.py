@@ -38,7 +38,7 @@ PYTHONS = (
     ' exec "$python" -c "import sys; exec(sys.stdin.buffer.read(int(sys.argv.pop(1))))" "$@"; fi; done;'
     ' echo "$(python3 --version 2>&1)" >&2; exit 69'
 )
-"""Shell command that starts the first suitable Python with a program from its input. It has no single quotes."""
+"""Shell command that starts the first suitable Python with a program from its input. The shell there gets it in single quotes."""
 NO_PYTHON = 69
 NEEDED_BYTES = {"cpu": 3 * 2**30, "gpu": 9 * 2**30, "tpu": 3 * 2**30}
 """Disk space for the packages."""
@@ -76,7 +76,7 @@ class Ssh(RemotePlace):
             (missing, f"has a Python without {missing}.", f"Install it there: `apt install python{python}-venv`."),
             (free < need, space, "Delete something there, or make ~/.trainproof a link to a folder on a larger disk."),
             (device == "gpu" and not gpus, "has no GPU that `nvidia-smi` lists.", "Set mesh.device=cpu."),
-            (not facts["continues"], f"no longer has the checkpoint of {continues}.", "Start the run anew."),
+            (not facts["continues"], f"no longer has the checkpoint of {continues}.", "Start a new run."),
         ]
         problems = find_upload_secrets(request, files)
         for is_wrong, what, fix in checks:

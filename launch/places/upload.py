@@ -33,7 +33,7 @@ def find_upload_secrets(request: Request, files: Mapping[str, Path]) -> list[Pro
 
 
 def write_input(request: Request, folder: Path, asked: Mapping[str, Any]) -> None:
-    """Write `config.yaml`, the files that it names, the wheel, and what is asked of `session.py` as `request.json`."""
+    """Write what `session.py` reads: `config.yaml`, the files that it names, the wheel and `request.json`."""
     files = find_files(request)
     names = {str(path): name for name, path in files.items()}
     write_text(folder / "config.yaml", write_yaml(rename_files(request, names)))
