@@ -38,7 +38,7 @@ PYTHONS = (
     ' exec "$python" -c "import sys; exec(sys.stdin.buffer.read(int(sys.argv.pop(1))))" "$@"; fi; done;'
     ' echo "$(python3 --version 2>&1)" >&2; exit 69'
 )
-"""Shell command that starts the first suitable Python with a program from its input. The shell there gets it in single quotes."""
+"""Shell command that starts the first suitable Python with a program from its input; without single quotes."""
 NO_PYTHON = 69
 NEEDED_BYTES = {"cpu": 3 * 2**30, "gpu": 9 * 2**30, "tpu": 3 * 2**30}
 """Disk space for the packages."""
