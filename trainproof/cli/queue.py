@@ -166,18 +166,19 @@ def push(
     from trainer.config.tree import to_document
     from trainer.planning.plan import describe_offer
 
-    if not print_ == (to in FORMATS) == (on is not None) or (nodes > 1 and not print_):
-        message = f"{', '.join(FORMATS)} can only be printed, for you to submit: with --print and --on MACHINE."
-        raise typer.BadParameter(message, param_hint="--to")
-    place = None if print_ else get_place(to)
-    if place is not None and not isinstance(place, RemotePlace):
+    mode = "smoke" if smoke_config else None
+    if print_ or to in FORMATS or on is not None or nodes > 1:
+        if not print_ or to not in FORMATS or on is None:
+            message = f"{', '.join(FORMATS)} can only be printed, for you to submit: with --print and --on MACHINE."
+            raise typer.BadParameter(message, param_hint="--to")
+        loaded = load_config(config, overlay=smoke_config, flags={"mode": mode}, settings=settings or ())
+        sys.stdout.write(FORMATS[to](_plan_task(loaded, on, nodes=nodes, root=root, force=force)))
+        return
+    place = get_place(to)
+    if not isinstance(place, RemotePlace):
         message = f"{to} is this machine. Use `trainproof train`, or one of: {', '.join(set(PLACES) - {to})}."
         raise typer.BadParameter(message, param_hint="--to")
-    mode = {"mode": "smoke"} if smoke_config else {}
-    loaded = load_config(config, overlay=smoke_config, flags=mode, settings=settings or ())
-    if place is None:
-        sys.stdout.write(FORMATS[to](_plan_task(loaded, on or "", nodes=nodes, root=root, force=force)))
-        return
+    loaded = load_config(config, overlay=smoke_config, flags={"mode": mode}, settings=settings or ())
     document = to_document(loaded)
     try:
         offer = place.offer(Request(run=loaded.name, config=document, working_folder=Path.cwd()))
