@@ -22,6 +22,8 @@ from schemas.reading import write_yaml
 
 WHEEL = f"trainproof-{version('trainproof')}-py3-none-any.whl"
 PORT = 8476
+CPUS = 8
+"""CPU cores of a process on Slurm, which gives one unless it is asked for more."""
 _TPUS = {
     "TPU v3": ("tpu-v3-8", "tpu-v3-slice", "2x2"),
     "TPU v4": ("tpu-v4-8", "tpu-v4-podslice", "2x2x1"),
@@ -82,6 +84,7 @@ def _slurm(task: Task) -> str:
         "job-name": task.slug,
         "nodes": task.nodes,
         "ntasks-per-node": task.target.devices if task.nodes > 1 else 1,
+        "cpus-per-task": CPUS,
         "gpus-per-node": task.target.devices if task.target.platform == "gpu" else None,
         "time": task.minutes,
         "signal": "TERM@600",
@@ -93,7 +96,7 @@ def _slurm(task: Task) -> str:
     about += "\n# is over, the run saves a checkpoint; another printed file continues it.\n"
     lines = "".join(f"#SBATCH --{name}={value}\n" for name, value in options.items() if value is not None)
     file, folder = task.root / f"{task.request.run}.yaml", shlex.quote(str(task.request.working_folder))
-    launch = "srun --kill-on-bad-exit=1 "
+    launch = f"srun --kill-on-bad-exit=1 --cpus-per-task={CPUS} "  # srun does not take it from sbatch
     return about + lines + task.script(folder, file, task.root, launch=launch, flags=" --distributed")
 
 
