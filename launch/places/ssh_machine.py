@@ -26,7 +26,7 @@ from typing import Any
 if sys.platform != "win32":  # from where sessions are sent, but not where they run
     import fcntl
 
-HOME = Path("~/.trainproof").expanduser()
+HOME = Path(os.environ.get("HOME", "."), ".trainproof")  # SSH sets it
 READY = "trainproof is ready"
 """Line before the answer, because shells may print greetings."""
 
