@@ -36,7 +36,7 @@ from launch.jobs import (
     read_object,
     refuse_link,
 )
-from launch.places import PLACES, get_place
+from launch.places import find_place, get_place
 from launch.places.place import RemotePlace
 from schemas.problems import ProblemError, problem_of
 from schemas.reading import get_bool, get_path, write_yaml
@@ -51,7 +51,7 @@ _MAX_NAME = 100
 
 
 def start(root: Path, config: Mapping[str, Any], *, force: bool = False, place: str = LOCAL) -> Job:
-    """Queue a run of a valid configuration at a place (a name in `launch.places`), and start a worker if needed.
+    """Queue a run of a valid configuration at a place that `launch.places` knows, and start a worker if needed.
 
     Raises:
         ProblemError: The place is unknown, or the file system does not support file locks (exit code 2).
@@ -67,7 +67,7 @@ def resume(root: Path, run: Run, *, after: Job | None = None) -> Job:
     A forced run is forced again. If this user queued the stopped run, `after`, its job, gives working folder and place,
     and at a remote place the configuration, whose files are sent again.
     """
-    is_remote = after is not None and after.is_own and isinstance(PLACES.get(after.place), RemotePlace)
+    is_remote = after is not None and after.is_own and isinstance(find_place(after.place), RemotePlace)
     return _put(
         root,
         run.path.name,
@@ -100,13 +100,18 @@ def _put(root: Path, name: str, **request: Any) -> Job:
     """Queue a run with a new id that is made from a name, and start a worker."""
     lock.refuse_without_locks(launch_folder(root))
     now = datetime.now(UTC)
-    stem = re.sub("[^A-Za-z0-9._-]", "-", _RUN_TIME.sub("", name)).lstrip("._-")[:_MAX_NAME]
-    job = enqueue(root.resolve(), run=new_run_id(stem or "run", now), now=now, **request)
+    job = enqueue(root.resolve(), run=name_run(name, now), now=now, **request)
     # Without a worker the job waits, and page and command line offer to continue the queue. An error would make users
     # queue the run twice.
     with suppress(OSError):
         start_worker(root)
     return job
+
+
+def name_run(name: str, now: datetime) -> str:
+    """Return a new id for a run whose configuration or predecessor has this name."""
+    stem = re.sub("[^A-Za-z0-9._-]", "-", _RUN_TIME.sub("", name)).lstrip("._-")[:_MAX_NAME]
+    return new_run_id(stem or "run", now)
 
 
 def _device(config: Mapping[str, Any]) -> str:

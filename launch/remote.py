@@ -104,9 +104,16 @@ def run_job(job: Job) -> int:
         if started is None and session.fields.get("state") == "sending":
             started = _repeat(lambda: place.find(job.folder / "upload"), limit=5)  # it may have arrived
         if started is not None:
-            say("Cancelling the session …")
-            _repeat(lambda: place.cancel(started), limit=5)
+            _cancel(place, started)
+            if place.keeps_output:
+                session.update(state="sent", reference=started)
+                return _bring_back(job, place, started, _watch(place, started, session))
         return STOPPED_BEFORE_RUN
+
+
+def _cancel(place: RemotePlace, reference: str) -> None:
+    say("Cancelling the session …")
+    _repeat(lambda: place.cancel(reference), limit=5)
 
 
 def _submit(job: Job, place: RemotePlace, session: Session) -> str:
@@ -126,7 +133,8 @@ def _submit(job: Job, place: RemotePlace, session: Session) -> str:
 
 
 def _offered(offer: Offer) -> dict[str, Any]:
-    return {"account": offer.account, "target": offer.target, "session_seconds": offer.session_hours * 3600}
+    seconds = None if offer.session_hours is None else offer.session_hours * 3600
+    return {"account": offer.account, "target": offer.target, "session_seconds": seconds}
 
 
 def _watch(place: RemotePlace, reference: str, session: Session) -> Status:
@@ -134,10 +142,18 @@ def _watch(place: RemotePlace, reference: str, session: Session) -> Status:
     ended = threading.Event()
     reader = threading.Thread(target=_follow, args=(place, reference, session.folder, ended), daemon=True)
     reader.start()
-    while not (status := _repeat(lambda: place.status(reference), refusals=_MAX_REFUSALS)).has_ended:
-        began = {"began_at": now()} if status.state == "running" and "began_at" not in session.fields else {}
-        session.update(state=status.state, **began)
-        time.sleep(POLL_SECONDS)
+    while True:
+        try:
+            status = _repeat(lambda: place.status(reference), refusals=_MAX_REFUSALS)
+            if status.has_ended:
+                break
+            began = {"began_at": now()} if status.state == "running" and "began_at" not in session.fields else {}
+            session.update(state=status.state, **began)
+            time.sleep(POLL_SECONDS)
+        except KeyboardInterrupt:
+            if not place.keeps_output:
+                raise
+            _cancel(place, reference)
     session.update(state=status.state, message=status.message, ended_at=now())
     ended.set()
     reader.join(timeout=2 * POLL_SECONDS)  # the last lines
@@ -213,12 +229,18 @@ def _bring_back(job: Job, place: RemotePlace, reference: str, status: Status) ->
     else:
         names = _adopt(output, job, witness)
     message = status.message or get_str(stated, "what") or ""
+    if job.run not in names and status.state == "cancelled":
+        say(f"It left no run. {message}".rstrip())
+        return STOPPED_BEFORE_RUN
     if job.run not in names:
         what = f"The session ended as {status.state} and left no run. {message}".strip()
         raise ProblemError([problem_of("TP775", file=place.address(reference), what=what)], exit_code=_FAILED)
     shutil.rmtree(output, ignore_errors=True)
     say(f"Fetched {', '.join(names)} into {job.root}. {message}".rstrip())
     code = get_path(read_object(job.root / job.run / layout.MANIFEST), "exit", "code")
+    if code in {0, 5}:
+        with suppress(Unreachable, ProblemError):
+            place.release(reference, is_complete=code == 0)
     return code if type(code) is int else _FAILED
 
 

@@ -24,7 +24,7 @@ from typing import Any
 from evidence.lock import RunLock
 from launch import jobs, process
 from launch.jobs import Job
-from launch.places import PLACES, get_place
+from launch.places import find_place, get_place
 from launch.process import ONLY_PARENT_INTERRUPTS, StartedProcess
 from schemas.problems import ProblemError
 
@@ -90,7 +90,7 @@ def startable(known: Sequence[Job]) -> list[Job]:
     found = []
     for job in known:
         if job.state == "waiting":
-            place = PLACES.get(job.place)
+            place = find_place(job.place)
             if (place and place.has_own_queue) or not any(job.shares_device(other) for other in earlier):
                 found.append(job)
             earlier.append(job)

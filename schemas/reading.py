@@ -505,7 +505,8 @@ def _yaml_dumper() -> Any:
 
     def represent(dumper: Any, text: str) -> Any:
         is_plain = text not in _WORDS and not any(form.fullmatch(text) for form in (_INTEGER, _FLOAT, _NOT_FINITE))
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_plain else "'")
+        style = "|" if "\n" in text else None if is_plain else "'"
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     Dumper.add_representer(str, represent)
     return Dumper

@@ -8,24 +8,33 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from launch.places.place import Place
 from schemas.problems import ProblemError, problem_of
 
+_MODULES = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
 
-def _find_places() -> dict[str, Place]:
-    """Return the places of all modules in this folder by name."""
-    modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
-    return {name: place for module in modules for name, place in getattr(module, "PLACES", {}).items()}
+PLACES: Mapping[str, Place] = {
+    name: place for module in _MODULES for name, place in getattr(module, "PLACES", {}).items()
+}
+
+FAMILIES: Mapping[str, Callable[[str], Place | None]] = {
+    prefix: find for module in _MODULES for prefix, find in getattr(module, "FAMILIES", {}).items()
+}
+"""Functions that return the place of a name such as `ssh:HOST`, from what follows the colon."""
 
 
-PLACES: Mapping[str, Place] = _find_places()
+def find_place(name: str) -> Place | None:
+    """Return the place of a name, or None if it is unknown."""
+    prefix, _, rest = name.partition(":")
+    return FAMILIES[prefix](rest) if rest and prefix in FAMILIES else PLACES.get(name)
 
 
 def get_place(name: str) -> Place:
     """Return the place of a name; raise `ProblemError` (exit code 2) if it is unknown."""
-    if name not in PLACES:
+    if (place := find_place(name)) is None:
+        expected = ", ".join([*PLACES, *(f"{prefix}:HOST" for prefix in FAMILIES)])
         what = f"The place {name} is unknown."
-        raise ProblemError([problem_of("TP768", file=name, what=what, expected=", ".join(PLACES))], exit_code=2)
-    return PLACES[name]
+        raise ProblemError([problem_of("TP768", file=name, what=what, expected=expected)], exit_code=2)
+    return place

@@ -1,14 +1,13 @@
 """Kaggle's free GPUs and TPUs, through the user's own `kaggle` command.
 
 A job is a private dataset, with the wheel of this trainproof, the configuration and the files that it names, and a
-private script kernel, `launch/places/kaggle_session.py`. The command and its API: github.com/Kaggle/kaggle-cli, 2.2.5.
+private script kernel, `launch/places/session.py`. The command and its API: github.com/Kaggle/kaggle-cli, 2.2.5.
 It exits with 0 on many failures, so its output is read.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -17,20 +16,16 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.metadata import distribution
-from io import BytesIO
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
-from filelock import FileLock
-
-from evidence.bundle.secrets import SECRET, find_secrets, hide_secrets, scan_file
+from evidence.bundle.secrets import hide_secrets
 from evidence.targets import load_target
 from evidence.writing import write_json, write_text
 from launch.places.place import Offer, RemotePlace, Request, Status, Unreachable
+from launch.places.upload import find_files, find_upload_secrets, first_line, write_input
 from schemas.problems import ProblemError, problem_of
-from schemas.reading import get_path, write_yaml
+from schemas.reading import get_path
 
 MIN_VERSION = (2, 2, 5)
 """The first version that reads the logs of one version of a kernel, and confines the names of downloaded files."""
@@ -107,11 +102,8 @@ class Kaggle(RemotePlace):
 
     def offer(self, request: Request) -> Offer:
         """Check account and quota, and scan the files of a request for secrets."""
-        offer, files = self.read_quota(), _find_files(request)
-        problems = [problem for name, path in files.items() for problem in _scan(path, name)]
-        for pattern, line, shown in find_secrets(BytesIO(write_yaml(dict(request.config)).encode())):
-            what = f"Line {line} holds {pattern.kind}: {shown}."
-            problems += [problem_of(SECRET, file="config.yaml", what=what)] if pattern.code == SECRET else []
+        offer, files = self.read_quota(), find_files(request)
+        problems = find_upload_secrets(request, files)
         if problems:
             raise ProblemError(problems, exit_code=3)
         return replace(offer, files=files)
@@ -122,23 +114,18 @@ class Kaggle(RemotePlace):
         dataset, kernel = folder / "dataset", folder / "kernel"
         for each in (dataset, kernel):
             each.mkdir()
-        files = _find_files(request)
-        names = {str(path): name for name, path in files.items()}
-        write_text(dataset / "config.yaml", write_yaml(_renamed(request, names)))
-        for name, path in files.items():
-            (shutil.copytree if path.is_dir() else shutil.copyfile)(path, dataset / name)
-        build_wheel(dataset)
         machine = load_target(self.target)
         asked = {
             "run": request.run,
+            "place": "Kaggle",
             "kinds": self.kinds,
             "count": machine.devices,
             **{name: getattr(self, name) for name in ("extra", "session", "device")},
         }
-        write_json(dataset / "request.json", asked)
+        write_input(request, dataset, asked)
         about = {"title": slug, "id": f"{account}/{slug}", "licenses": [{"name": "other"}]}
         write_json(dataset / "dataset-metadata.json", about)
-        shutil.copyfile(Path(__file__).with_name("kaggle_session.py"), kernel / "session.py")
+        shutil.copyfile(Path(__file__).with_name("session.py"), kernel / "session.py")
         model = get_path(request.config, "model", "name")
         write_json(
             kernel / "kernel-metadata.json",
@@ -241,10 +228,10 @@ PLACES = {
 }
 
 
-def make_slug(run: str) -> str:
+def make_slug(run: str, limit: int = 50) -> str:
     """Return the name of a run's kernel and dataset: at most 50 characters, with the time and suffix of the run."""
     text = re.sub("[^a-z0-9]+", "-", f"trainproof-{run}".lower()).strip("-")
-    return text if len(text) <= 50 else f"{text[:29].strip('-')}-{text[-20:].strip('-')}"
+    return text if len(text) <= limit else f"{text[: limit - 21].strip('-')}-{text[-20:].strip('-')}"
 
 
 def checked(reference: str) -> str:
@@ -286,13 +273,9 @@ def _kaggle(*arguments: str) -> str:
     return said
 
 
-def _first_line(said: str) -> str:
-    return hide_secrets(next((line.strip() for line in said.splitlines() if line.strip()), "no message"))
-
-
 def _refused(said: str, command: str) -> ProblemError:
     """Return the error of a refusal, with what to do about the known ones."""
-    line = next((line for line in said.splitlines() if "error" in line.lower()), _first_line(said))
+    line = next((line for line in said.splitlines() if "error" in line.lower()), first_line(said))
     fix = next((fix for words, fix in _FIXES.items() if re.search(words, said, re.IGNORECASE)), None)
     what = f"Kaggle refuses: {hide_secrets(line.strip())}"
     return ProblemError([problem_of("TP773", file=command, what=what, next=fix)], exit_code=2)
@@ -303,12 +286,12 @@ def _account() -> str:
     """Return the name of the account, after checking the version of the command."""
     version = re.search(r"(\d+)\.(\d+)\.(\d+)", said := _kaggle("--version"))
     if version is None or tuple(map(int, version.groups())) < MIN_VERSION:
-        what = f"`kaggle --version` says {_first_line(said)!r}; 2.2.5 is needed."
+        what = f"`kaggle --version` says {first_line(said)!r}; 2.2.5 is needed."
         fix = "Install it with `pip install --upgrade 'kaggle>=2.2.5' six`."
         raise ProblemError([problem_of("TP770", file="kaggle", what=what, next=fix)], exit_code=2)
     name = re.search(r"username: ([\w-]+)", said := _kaggle("config", "view"))
     if name is None or name[1] == "None":
-        what = f"`kaggle config view` names no account: {_first_line(said)}"
+        what = f"`kaggle config view` names no account: {first_line(said)}"
         raise ProblemError([problem_of("TP770", file="kaggle", what=what, next="`kaggle auth login`")], exit_code=2)
     return name[1]
 
@@ -352,89 +335,3 @@ def _dataset_status(name: str) -> str | None:
         if re.search(r"403|404|not found|denied", error.problems[0].what, re.IGNORECASE):
             return None
         raise
-
-
-def _find_files(request: Request) -> dict[str, Path]:
-    """Return the files and folders that a configuration names, by their names in the dataset."""
-    found: dict[str, Path] = {}
-    for text in _texts(request.config):
-        path = request.working_folder / text.partition(":")[0]
-        if text and _exists(path) and path not in found.values():
-            name = path.resolve().name
-            while name in found or name in {"config.yaml", "request.json"}:
-                name = f"other-{name}"
-            found[name] = path
-    return found
-
-
-def _exists(path: Path) -> bool:
-    """Return whether a path exists. A text that is too long for a path, such as a system prompt, does not."""
-    try:
-        return path.exists()
-    except OSError:
-        return False
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in a configuration that can be a path."""
-    if isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from () if key in {"name", "mode", "kind"} and not isinstance(each, Mapping) else _texts(each)
-        if isinstance(value.get("model"), Mapping):
-            yield from _texts(value["model"].get("name"))
-    elif isinstance(value, list):
-        for each in value:
-            yield from _texts(each)
-    elif isinstance(value, str):
-        yield value
-
-
-def _renamed(request: Request, names: Mapping[str, str]) -> Any:
-    """Return the configuration with the names that its files have in the dataset."""
-
-    def rename(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: rename(each) for key, each in value.items()}
-        if isinstance(value, list):
-            return [rename(each) for each in value]
-        if isinstance(value, str) and value:
-            text, colon, rest = value.partition(":")
-            new = names.get(str(request.working_folder / text))
-            return value if new is None else new + colon + rest
-        return value
-
-    return rename(request.config)
-
-
-def _scan(path: Path, name: str) -> Iterator[Any]:
-    """Yield the secrets in a file, or in the files of a folder."""
-    for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        if each.is_file() and each.suffix not in {".safetensors", ".gguf", ".parquet"}:
-            found = scan_file(each, name if each == path else f"{name}/{each.relative_to(path)}")
-            yield from (problem for problem in found if problem.code == SECRET)
-
-
-def build_wheel(folder: Path) -> None:
-    """Write the wheel of this trainproof: `TRAINPROOF_WHEEL`, or built from its checkout, or packed as installed."""
-    if given := os.environ.get("TRAINPROOF_WHEEL"):
-        shutil.copy(given, folder)
-        return
-    installed = distribution("trainproof")
-    origin = json.loads(installed.read_text("direct_url.json") or "{}")
-    if get_path(origin, "dir_info", "editable"):
-        source = unquote(urlparse(origin["url"]).path)
-        build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), source]
-        (scratch := Path(source) / "build").mkdir(exist_ok=True)
-        with FileLock(scratch / "wheel.lock"):  # two builds at once would share their files
-            done = subprocess.run(build, capture_output=True, text=True, check=False)
-        if done.returncode:
-            what = f"The wheel of {source} cannot be built: {_first_line(done.stderr)}"
-            raise ProblemError([problem_of("TP770", file=source, what=what)], exit_code=2)
-        return
-    import zipfile
-
-    target = folder / f"trainproof-{installed.version}-py3-none-any.whl"
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as wheel:
-        for file in installed.files or ():
-            if ".." not in file.parts and file.suffix != ".pyc" and file.name not in {"direct_url.json", "INSTALLER"}:
-                wheel.write(file.locate(), str(file))

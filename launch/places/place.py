@@ -41,16 +41,20 @@ class Offer:
 
     Attributes:
         account: Account that is used.
-        target: Name of the machine in `evidence.targets`.
-        session_hours: Length of a session.
+        target: Name of the machine in `evidence.targets`, or None for another machine.
+        session_hours: Length of a session, or None if it has no limit.
+        machine: Description of a machine that is not in `evidence.targets`.
+        devices: Number of devices, or None for the number of the target.
         left_hours: What is left of the quota, or None if the place does not say.
         refreshes_at: When the quota is renewed, or an empty text.
         files: Files that are uploaded, by their names at the place.
     """
 
     account: str
-    target: str
-    session_hours: float
+    target: str | None
+    session_hours: float | None
+    machine: str = ""
+    devices: int | None = None
     left_hours: float | None = None
     refreshes_at: str = ""
     files: Mapping[str, Path] = field(default_factory=dict)
@@ -91,6 +95,8 @@ class RemotePlace(Place):
     """
 
     has_own_queue = True
+    keeps_output = False
+    """Whether the output of a cancelled session can be fetched."""
 
     def command(self, job: Job) -> list[str]:
         """Return the command of the process that sends a job, watches it and fetches its run."""
@@ -131,6 +137,9 @@ class RemotePlace(Place):
     @abstractmethod
     def cancel(self, reference: str) -> None:
         """End a session."""
+
+    def release(self, reference: str, *, is_complete: bool) -> None:
+        """Remove what a session left behind, now that its run is here. An incomplete run is continued from there."""
 
     @abstractmethod
     def address(self, reference: str) -> str:

@@ -28,8 +28,9 @@ from evidence.bundle.build import build_bundle
 from evidence.layout import SESSION
 from launch import queue
 from launch.jobs import Job, jobs, read_status
-from launch.places.kaggle import PLACES, build_wheel, make_slug
+from launch.places.kaggle import PLACES, make_slug
 from launch.places.place import Request
+from launch.places.upload import build_wheel
 from launch.remote import list_places, session_address
 from schemas.problems import ProblemError
 from schemas.validate import check_value

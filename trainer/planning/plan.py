@@ -291,23 +291,29 @@ def describe_offer(config: Config, offer: Offer, *, force: bool) -> list[tuple[s
     Raises:
         ProblemError: It does not fit, or takes more hours than are left, and is not forced (exit code 3).
     """
+    uploads = ", ".join(["the wheel of trainproof", "config.yaml", *offer.files])
+    if offer.target is None:
+        machine = f"{offer.machine}: not in the table of machines, so it is planned when it starts there"
+        return [("machine", machine), ("account", offer.account), ("uploads", uploads)]
     target = load_target(offer.target)
+    target = replace(target, devices=offer.devices or target.devices)
     plan = plan_config(resolve_shape(config, target), target, PlanOptions())
     refuse_what_does_not_fit({**plan, "forced": force}, model=config.model.name)
     low, high = ((plan["time"] or {}).get("hours", {}).get(end) for end in ("low", "high"))
-    hours = "not known" if low is None else f"{low:.2g} to {high:.2g} h; a session has {offer.session_hours:g} h"
+    session = "" if offer.session_hours is None else f"; a session has {offer.session_hours:g} h"
+    hours = "not known" if low is None else f"{low:.2g} to {high:.2g} h{session}"
     if low is not None and offer.left_hours is not None and low > offer.left_hours and not force:
         what = f"The run takes at least {low:.2g} h, and {offer.left_hours:g} h are left."
         fix = "Lower limits.steps, wait for the next week, or start it with --force and continue it next week."
         raise ProblemError([problem_of("TP771", file="--to", what=what, next=fix)], exit_code=runtime.REFUSED)
     left = "not known" if offer.left_hours is None else f"{offer.left_hours:g} h left until {offer.refreshes_at[:10]}"
     return [
-        ("machine", target.title),
+        ("machine", offer.machine or target.title),
         ("memory", in_words(plan)),
         ("time", hours),
         ("account", offer.account),
         ("quota", left),
-        ("uploads", ", ".join(["the wheel of trainproof", "config.yaml", *offer.files])),
+        ("uploads", uploads),
     ]
 
 

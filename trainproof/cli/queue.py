@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from evidence.extras import need
+from evidence.targets import load_target
 from evidence.writing import as_json_text
 from schemas.formats import NOTHING, join_lines
 from schemas.problems import ProblemError
+from schemas.reading import get_number
 from schemas.render import render_json
 from trainproof.cli.options import RUNS, AsJson, Force, Root, Settings, SmokeConfig
 from trainproof.output import align
 
 if TYPE_CHECKING:
     from launch.jobs import Job
+    from launch.places.printed import Task
+    from trainer.config.tree import Config
 
 queue = typer.Typer(no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
@@ -35,7 +40,7 @@ def add(
     smoke_config: SmokeConfig = None,
     settings: Settings = None,
     force: Force = False,
-    place: Annotated[str, typer.Option(help="Where it runs: local, kaggle-tpu or kaggle-gpu.")] = "local",
+    place: Annotated[str, typer.Option(help="Where it runs: local, kaggle-tpu, kaggle-gpu or ssh:HOST.")] = "local",
     root: Root = RUNS,
 ) -> None:
     """Add a run to the queue. It starts when its device is free, even if this terminal is closed."""
@@ -152,7 +157,9 @@ def _print_queued(job: Job) -> None:
 
 def push(
     config: Annotated[Path, typer.Option(help="Configuration file.")],
-    to: Annotated[str, typer.Option(help="Place: kaggle-tpu or kaggle-gpu.")],
+    to: Annotated[
+        str, typer.Option(help="Place: kaggle-tpu, kaggle-gpu or ssh:HOST; with --print also slurm, sky or jobset.")
+    ],
     smoke_config: SmokeConfig = None,
     settings: Settings = None,
     force: Force = False,
@@ -160,24 +167,37 @@ def push(
     as_json: Annotated[bool, typer.Option("--json", help="As --check, in JSON.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before it is sent.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the run.")] = False,
+    print_: Annotated[bool, typer.Option("--print", help="Print the file for slurm, sky or jobset.")] = False,
+    on: Annotated[
+        str | None, typer.Option(help="With --print: machine of a node, as in `trainproof plan --on`.")
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="With --print: number of machines.")] = 1,
     root: Root = RUNS,
 ) -> None:
-    """Plan a run, send it to another machine, and fetch and verify its bundle."""
+    """Plan a run, send it to another machine, and fetch and verify its bundle; or print a file for a cluster."""
     need("push", "train")
     from launch.places import PLACES, get_place
     from launch.places.place import RemotePlace, Request
+    from launch.places.printed import FORMATS
     from launch.queue import start
     from launch.remote import ask, now, print_output
     from trainer.config.load import load_config
     from trainer.config.tree import to_document
     from trainer.planning.plan import describe_offer
 
+    mode = "smoke" if smoke_config else None
+    if print_ or to in FORMATS or on is not None or nodes > 1:
+        if not print_ or to not in FORMATS or on is None:
+            message = f"{', '.join(FORMATS)} can only be printed, for you to submit: with --print and --on MACHINE."
+            raise typer.BadParameter(message, param_hint="--to")
+        loaded = load_config(config, overlay=smoke_config, flags={"mode": mode}, settings=settings or ())
+        sys.stdout.write(FORMATS[to](_plan_task(loaded, on, nodes=nodes, root=root, force=force)))
+        return
     place = get_place(to)
     if not isinstance(place, RemotePlace):
         message = f"{to} is this machine. Use `trainproof train`, or one of: {', '.join(set(PLACES) - {to})}."
         raise typer.BadParameter(message, param_hint="--to")
-    mode = {"mode": "smoke"} if smoke_config else {}
-    loaded = load_config(config, overlay=smoke_config, flags=mode, settings=settings or ())
+    loaded = load_config(config, overlay=smoke_config, flags={"mode": mode}, settings=settings or ())
     document = to_document(loaded)
     rows, findings = [], []
     try:
@@ -200,3 +220,34 @@ def push(
     if not detach:
         sys.stdout.write("Ctrl-C stops watching; the job goes on. `trainproof queue list` shows it.\n")
         raise typer.Exit(print_output(job))
+
+
+def _plan_task(config: Config, on: str, *, nodes: int, root: Path, force: bool) -> Task:
+    """Plan a run for a file to print, with a time limit that is well above the plan."""
+    from launch.places.place import Request
+    from launch.places.printed import Task
+    from launch.places.upload import find_files, find_upload_secrets
+    from launch.queue import name_run
+    from trainer.config.tree import to_document
+    from trainer.planning.plan import PlanOptions, plan_config, refuse_what_does_not_fit
+    from trainer.planning.subject import resolve_shape
+
+    target = load_target(on)
+    if target.platform == "tpu" and nodes > 1:
+        message = "Machines with TPUs work together as a slice, which is a machine of its own: write a target for it."
+        raise typer.BadParameter(message, param_hint="--nodes")
+    plan = plan_config(resolve_shape(config, target), target, PlanOptions())
+    refuse_what_does_not_fit({**plan, "forced": force}, model=config.model.name)
+    hours = get_number(plan, "time", "hours", "high")
+    run = name_run(config.name, datetime.now(UTC))
+    request = Request(run=run, config=to_document(config), working_folder=Path.cwd())
+    if secrets := find_upload_secrets(request, find_files(request)):
+        raise ProblemError(secrets, exit_code=3)
+    return Task(
+        request=request,
+        root=root,
+        target=target,
+        nodes=nodes,
+        minutes=None if hours is None else round(hours * 90) + 20,
+        options=("--force",) if force else (),
+    )

@@ -1,14 +1,15 @@
-"""A session on Kaggle: check the device, train, and leave `bundle.zip`.
+"""A session at a remote place: check the device, train, and leave `bundle.zip`.
 
-`trainproof push --to kaggle-tpu` sends this file as a script kernel. A dataset has `request.json`, the wheel of
-trainproof, `config.yaml` and the files that it names. Until the wheel is installed, only the standard library is used.
-The last line of the output is `trainproof session: ` with a JSON object.
+`trainproof push --to kaggle-tpu` sends this file as a script kernel, `--to ssh:HOST` into the folder of the session.
+Next to it are `request.json`, the wheel of trainproof, `config.yaml` and the files that it names. Until the wheel is
+installed, only the standard library is used. The last line of the output is `trainproof session: ` with a JSON object.
 """
 
 import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -20,11 +21,13 @@ WORKING = Path(os.environ.get("TRAINPROOF_WORKING", "/kaggle/working"))
 WRONG_DEVICE, NO_INPUT = 71, 66
 RESUMABLE = 5
 """Exit code of a run that the end of the session stopped."""
+EXTRAS = {"cpu": "train", "gpu": "cuda12", "tpu": "tpu"}
+"""Packages that are installed with trainproof, by the device."""
 SEES = "import jax; print(jax.default_backend(), jax.device_count(), jax.devices()[0].device_kind, sep='|')"
 
 
 def finish(code: int, what: str, **facts: object) -> NoReturn:
-    """Print how the session ended, and exit. A run that can be continued is a success for Kaggle."""
+    """Print how the session ended, and exit. A run that can be continued is a success for the place."""
     print("trainproof session: " + json.dumps({"exit_code": code, "what": what, **facts}), flush=True)
     sys.exit(0 if code == RESUMABLE else code)
 
@@ -45,10 +48,17 @@ def given_devices() -> list[str]:
 
 def refuse_other_devices(asked: dict[str, Any], given: list[str]) -> None:
     """End the session unless it has the requested accelerators: platforms substitute silently."""
+    if "kinds" not in asked:  # the user chose a machine, and takes what it has
+        device = asked["device"] if asked["device"] != "auto" else "gpu" if given else "cpu"
+        asked.update(device=device, extra=EXTRAS[device], count=len(given) if device == "gpu" else None)
+        return
     if len(given) == asked["count"] and set(given) <= set(asked["kinds"]):
+        print(f"{asked['count']} x {given[0]}, as requested", flush=True)
+        place = {"name": asked["session"], "requested": asked["kinds"][:1] * asked["count"], "received": given}
+        os.environ["TRAINPROOF_PLACE"] = json.dumps(place)  # for the manifests of the runs
         return
     found = ", ".join(f"{given.count(kind)} x {kind}" for kind in dict.fromkeys(given)) or "no accelerator"
-    what = f"Kaggle gave {found}; requested were {asked['count']} x {asked['kinds'][0]}. Nothing was trained."
+    what = f"{asked['place']} gave {found}; requested were {asked['count']} x {asked['kinds'][0]}. Nothing was trained."
     finish(WRONG_DEVICE, what, received=given)
 
 
@@ -68,14 +78,14 @@ def install(asked: dict[str, Any], wheel: Path) -> None:
     wanted = f"trainproof[{asked['extra']}] @ {wheel.resolve().as_uri()}"
     command = [sys.executable, "-m", "pip", "install", "--quiet", wanted]
     if code := subprocess.run(command, check=False).returncode:
-        finish(code, "pip cannot install trainproof; without a verified phone number a session has no internet.")
+        finish(code, "pip cannot install trainproof. On Kaggle, internet needs a verified phone number.")
     if "TRAINPROOF_DEVICES" in os.environ:
         return
     # In a process of its own: one process at a time may hold a TPU.
     found = subprocess.run([sys.executable, "-c", SEES], capture_output=True, text=True, check=True).stdout
     backend, count, kind = found.strip().splitlines()[-1].split("|")
-    if (backend, int(count)) != (asked["device"], asked["count"]):
-        finish(WRONG_DEVICE, f"JAX finds {count} x {kind} ({backend}), not the {asked['count']} that are there.")
+    if (backend, int(count)) != (asked["device"], asked["count"] or int(count)):
+        finish(WRONG_DEVICE, f"JAX finds {count} x {kind} ({backend}), not {asked['device']} x {asked['count'] or 1}.")
 
 
 def input_folder(dataset: Path) -> Path:
@@ -101,6 +111,7 @@ def attached_weights(dataset: Path) -> list[str]:
 
 def main() -> None:
     """Run the session."""
+    signal.signal(signal.SIGINT, lambda *_: None)  # it stops the run, which saves a checkpoint that is packed here
     os.environ["TRAINPROOF_SESSION_STARTED"] = str(time.time())  # the hours of --session count from here
     requests = sorted(INPUT.glob("**/request.json"))
     if not requests:
@@ -109,9 +120,6 @@ def main() -> None:
     asked = json.loads(requests[0].read_text("utf-8"))
     given = given_devices()
     refuse_other_devices(asked, given)
-    print(f"{asked['count']} x {given[0]}, as requested", flush=True)
-    place = {"name": asked["session"], "requested": asked["kinds"][:1] * asked["count"], "received": given}
-    os.environ["TRAINPROOF_PLACE"] = json.dumps(place)  # for the manifests of the runs
     install(asked, next(dataset.glob("trainproof-*.whl")))
     folder, runs, run = input_folder(dataset), WORKING / "runs", asked["run"]
     device = os.environ.get("TRAINPROOF_DEVICE", asked["device"])
@@ -119,7 +127,8 @@ def main() -> None:
     trainproof(*common, "--smoke-steps", 2, "--output", runs / f"{run}-smoke", folder=folder)
     # Its checkpoint may be of the whole model, and the full run needs the disk.
     shutil.rmtree(runs / f"{run}-smoke" / "checkpoints", ignore_errors=True)
-    full = ["--session", asked["session"], "--resume", "auto", "--output", runs / run]
+    limit = ["--session", asked["session"]] if asked.get("session") else []
+    full = [*limit, "--resume", "auto", "--output", runs / run]
     code = trainproof(*common, *full, folder=folder, allowed=(0, RESUMABLE))
     bundle = WORKING / "bundle.zip"
     partial = ["--allow-partial"] if code == RESUMABLE else []
