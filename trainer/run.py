@@ -12,15 +12,28 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from evidence import layout
 from schemas.catalog import VERSION
 from schemas.formats import quantity
-from schemas.problems import ProblemError, collect_problems
+from schemas.problems import ProblemError, collect_problems, problem_of
 from schemas.render import render_json, render_sentence
 from trainer.config.load import config_text
-from trainer.config.tree import Config
+from trainer.config.tree import Config, to_document
 from trainer.data.batches import global_batch_size
 from trainer.data.conversations import rendered_at
+from trainer.distributed import (
+    ending_together,
+    exchange,
+    folder_of_process,
+    is_lead,
+    process_count,
+    refuse_differences,
+    refuse_other_count,
+    refuse_separate_folders,
+    start_exchange,
+)
 from trainer.evaluation.answers import Sampler
 from trainer.evaluation.evaluate import Evaluator, ModelAnswers, build_held_out, evaluate_run
 from trainer.inputs import read_inputs
@@ -34,7 +47,7 @@ from trainer.loop.state import initial_state, state_shapes
 from trainer.loop.task import Task, drop_reference_params
 from trainer.model.decoder import params_sha256
 from trainer.model.stacks import Params
-from trainer.objectives import find_contradictions
+from trainer.objectives import build_objective, find_contradictions
 from trainer.objectives.data import Data, record_data
 from trainer.planning.duration import ideal_seconds
 from trainer.planning.plan import compiled_plan, record_plan
@@ -84,6 +97,8 @@ class RunRequest:
     profile_steps: int | None = None
     """Number of steps to trace, or None."""
     session: SessionLimit | None = None
+    shared_folder: Path | None = None
+    """Run folder of process 0, where every process saves its part of the checkpoints; by default `folder`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,25 +128,32 @@ def run(request: RunRequest, watch: Watch) -> int:
     stop = StopRequest(max_minutes=config.limits.max_minutes, session=request.session)
     inputs = load_inputs(request, watch)
     devices, memory, data = inputs.devices, inputs.memory, inputs.data
+    stop.exchange = start_exchange if process_count() > 1 else None
+    shared_folder, authority = (
+        request.shared_folder or request.folder,
+        config.recording.time_authority if is_lead() else None,
+    )
     task, programs, plan = compiled_plan(
         inputs.task, data, devices, forced=request.forced, resumed=bool(resume), say=watch.say
     )
     inputs, rollouts = replace(inputs, task=task), build_rollouts(task, data)
-    check_disk_space(request.folder, task)
+    check_disk_space(shared_folder, task)
     restored = None if resume is None else restored_state(resume, task, to_train=True, say=watch.say)
     if restored is not None and (step := int(restored[0][0].step)) != inputs.first_step:
         inputs = replace(inputs, parent=read_parent(resume, config, step=step))
     first = inputs.first_step
     claim(request.folder)
+    refuse_separate_folders(shared_folder)
     with stop, Recorder(request.folder, say=watch.say) as recorder:
         wait = record_start(recorder, request, inputs)
         record_plan(recorder, plan, request.session, steps=config.limits.steps - first)
-        stamp_start(recorder, config.recording.time_authority)
+        stamp_start(recorder, authority)
         states, frozen = restored or initial_state(task, programs.initial, partial(memory.begins, "start"))
         of_model = drop_reference_params(frozen)
         before = (None if resume is None else read_manifest(resume)) or {}
         origin = (before.get("model") or {}).get("weights") or task.model.origin
         record_program(recorder, programs.steps, states[0], of_model, task, data, weights=origin, forced=request.forced)
+        refuse_differences(weights=recorder.manifest["model"]["weights_sha256"])
         kept = [name for name, group in programs.by_name.items() if all(program.is_kept for program in group)]
         recorder.update("result", compiled_before=kept)
         evaluator = data.items and Evaluator(
@@ -154,11 +176,12 @@ def run(request: RunRequest, watch: Watch) -> int:
             save=StateWriter(
                 task=task,
                 recorder=recorder,
-                checkpoints=Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen_sha256=frozen_sha256),
+                checkpoints=Checkpoints(shared_folder, keep=config.checkpoint.keep, frozen_sha256=frozen_sha256),
                 folder=recorder.folder,
                 kept_steps=steps_to_keep(config, tree_bytes(state_shapes(task)), first=first),
                 memory=memory,
-                asynchronous=devices.platform != "cpu",
+                # Processes run the programs that gather a state in one order.
+                asynchronous=devices.platform != "cpu" and process_count() == 1,
             ),
             evaluate=build_held_out(task, data),
             generate=None if rollouts is None else StepCompletions(rollouts, recorder),
@@ -177,7 +200,7 @@ def run(request: RunRequest, watch: Watch) -> int:
         recorder.update("result", observed_memory=memory.document())
         message, code = None if outcome.status == "succeeded" else outcome.because, EXIT_CODES[outcome.status]
         recorder.seal(outcome.status, exit_code=code, error=outcome.error, message=message)
-    stamped = stamp_end(request.folder, config.recording.time_authority)
+    stamped = stamp_end(request.folder, authority)
     saved = None if outcome.status == "failed" else describe_saved_artifacts(task, first=first)
     for line in filter(None, (stamped, saved, f"run folder: {request.folder}")):
         watch.say(line)
@@ -198,10 +221,14 @@ def load_inputs(request: RunRequest, watch: Watch) -> RunInputs:
         raise ProblemError(problems, exit_code=2)
     parent = read_parent(resume, config)
     init_runtime(config)
+    refuse_other_count()
+    if process_count() > 1 and build_objective(config).updates_per_rollout:
+        what = f"objective.kind is {config.objective.kind}, and {process_count()} processes train together."
+        raise ProblemError([problem_of("TP785", file=config.name, pointer="/objective/kind", what=what)], exit_code=2)
     devices = choose_devices(config.mesh.device, config.mesh.devices)
-    memory = MemoryWatch(devices.list)
+    memory = MemoryWatch(devices.local)
     before = None if resume is None else read_manifest(resume)
-    at = now() if before is None else rendered_at(before)
+    at = exchange(now())[0] if before is None else rendered_at(before)
     task, data = read_inputs(config, devices, with_weights=resume is None, rendered_at=at)
     if data.refused and resume is None:
         raise ProblemError(data.refused, exit_code=2)
@@ -212,6 +239,7 @@ def load_inputs(request: RunRequest, watch: Watch) -> RunInputs:
         parent = read_parent(resume, config, step=step)
     refuse_other_rows(resume, data.document(), batch_size=global_batch_size(config, devices=len(devices.list)))
     build_rollouts(task, data)  # refuses rewards that the rows do not support
+    refuse_differences(configuration=to_document(config), dataset=data.document()["sha256"], code=code_identity())
     return RunInputs(parent=parent, devices=devices, memory=memory, task=task, data=data)
 
 
@@ -271,7 +299,7 @@ def record_start(recorder: Recorder, request: RunRequest, inputs: RunInputs) -> 
         message = f"compiling for {level.name} instead of {config.precision.cpu_isa} instructions: {level.why}"
         recorder.log("warning", "compiled_natively", message)
     record_data(recorder, data, examples=config.recording.first_examples)
-    return observe(recorder, config.recording.system_every_seconds, devices.list)
+    return observe(recorder, config.recording.system_every_seconds, devices.local)
 
 
 def evaluate(
@@ -298,18 +326,31 @@ def run_or_resume(request: RunRequest, watch: Watch) -> int:
         ProblemError: See `run` and `evaluate_run`. Runs that `--resume auto` cannot continue are skipped
             with a message.
     """
+    if jax.distributed.is_initialized():
+        init_runtime(request.config)
     if request.session is not None:
         for line in use_compilation_cache(request.folder.parent / layout.PROGRAMS):
             watch.say(line)
-    for candidate in resume_candidates(request, watch):
-        try:
-            return _continue(candidate, watch)
-        except ProblemError as error:
-            if request.resume != Path(AUTO) or not {problem.code for problem in error.problems} <= UNFIT:
-                raise
-            for problem in error.problems:
-                watch.say(f"not continued: {candidate.resume}: {problem.code}: {render_sentence(problem)}")
-    raise AssertionError  # the last candidate starts a new run
+    with ending_together():
+        for candidate in _shared_candidates(request, watch):
+            try:
+                with folder_of_process(candidate.folder) as folder:
+                    return _continue(replace(candidate, folder=folder, shared_folder=candidate.folder), watch)
+            except ProblemError as error:
+                if request.resume != Path(AUTO) or not {problem.code for problem in error.problems} <= UNFIT:
+                    raise
+                for problem in error.problems:
+                    watch.say(f"not continued: {candidate.resume}: {problem.code}: {render_sentence(problem)}")
+        raise AssertionError  # the last candidate starts a new run
+
+
+def _shared_candidates(request: RunRequest, watch: Watch) -> Iterator[RunRequest]:
+    """Yield the candidates of process 0 in every process."""
+    found = resume_candidates(request, watch) if is_lead() else iter([])
+    while True:
+        each = next(found, None)
+        folder, resume = exchange(each and [str(each.folder), each.resume and str(each.resume)])[0]
+        yield replace(request, folder=Path(folder), resume=resume and Path(resume))
 
 
 def resume_candidates(request: RunRequest, watch: Watch) -> Iterator[RunRequest]:
@@ -332,6 +373,9 @@ def _continue(request: RunRequest, watch: Watch) -> int:
     """Carry out a request. A run that lacks only its evaluation is evaluated instead."""
     if request.resume is None or not awaits_evaluation(request.resume, request.config):
         return run(request, watch)
+    if process_count() > 1:
+        what = f"All {request.config.limits.steps:,} steps of {request.resume} are done, and its evaluation is missing."
+        raise ProblemError([problem_of("TP786", file=str(request.resume), what=what)], exit_code=2)
     folder = own_folder(request.resume, request.folder)
     watch.say(f"all {request.config.limits.steps:,} steps of {folder} are done; evaluating it")
     try:

@@ -27,6 +27,7 @@ from evidence.targets import THIS_MACHINE, Target, find_target
 from schemas.formats import join_words, quantity, size
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.tree import Config, ElementType
+from trainer.distributed import Processes, exchange, join, process_count
 from trainer.recorder.environment import (
     cache_folder,
     cache_limit_bytes,
@@ -66,8 +67,8 @@ BFLOAT16_CAPABILITY = 8.0
 ALL_TYPES: tuple[ElementType, ...] = ("float32", "bfloat16", "float16")
 
 
-def init_runtime(config: Config) -> None:
-    """Prepare this process for JAX: CPU instruction level, share of the GPU memory, and compilation cache.
+def init_runtime(config: Config, processes: Processes | None = None) -> None:
+    """Prepare this process for JAX: CPU instruction level, share of the GPU memory, other processes, compilation cache.
 
     Settings that are already in the environment win. Nothing changes after JAX has started, except the cache.
     """
@@ -75,6 +76,8 @@ def init_runtime(config: Config) -> None:
         request_level(config.precision.cpu_isa)
         if config.mesh.device in ("auto", "gpu"):
             reserve_gpu_memory()
+        if processes is not None:
+            join(processes)
     use_compilation_cache()
 
 
@@ -174,11 +177,18 @@ class Devices:
     list: tuple[Any, ...]
     """The `jax.Device` objects."""
 
+    @property
+    def local(self) -> tuple[Any, ...]:
+        """The devices of this process."""
+        return tuple(device for device in self.list if device.process_index == jax.process_index())
+
     def document(self) -> dict[str, Any]:
         """Return the manifest's group `devices`."""
         names = ("requested", "platform", "kind", "memory_bytes", "chosen_because")
         devices = [{"id": device.id, "kind": device.device_kind} for device in self.list]
-        return {name: getattr(self, name) for name in names} | {"count": len(self.list), "list": devices}
+        processes = {"processes": process_count()} if process_count() > 1 else {}
+        named = {name: getattr(self, name) for name in names}
+        return named | {"count": len(self.list), **processes, "list": devices}
 
 
 def choose_devices(requested: str, count: int | None) -> Devices:
@@ -190,8 +200,15 @@ def choose_devices(requested: str, count: int | None) -> Devices:
     found = list_devices(platform)
     if count is not None and count > len(found):
         raise ProblemError([too_few_devices(count, len(found), f"JAX sees {len(found)}")], exit_code=REFUSED)
+    if process_count() > 1 and count not in (None, len(found)):
+        raise ProblemError(
+            [too_few_devices(count, len(found), f"the processes have {len(found)} together")], exit_code=REFUSED
+        )
     used = tuple(found[:count])
-    memory_bytes, source = usable_memory(used[0], platform, sharing=len(used))
+    here = [device for device in used if device.process_index == jax.process_index()]
+    memory_bytes, source = usable_memory(here[0], platform, sharing=len(here))
+    if process_count() > 1 and memory_bytes is not None:
+        memory_bytes = min(exchange(memory_bytes))
     return Devices(
         requested=requested,
         platform=platform,

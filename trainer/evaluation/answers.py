@@ -29,6 +29,7 @@ from trainer.config.tree import EvaluationConfig
 from trainer.data.answers import encode_items
 from trainer.data.conversations import PromptForm, Tokenizer, end_token_id
 from trainer.data.rows import RowFile
+from trainer.distributed import fetch
 from trainer.generate.decode import Completion, generate, padded, row_keys
 from trainer.generate.sampling import DrawKeys, Sampling, evaluation_sampling, gumbel_noise, mask_logits
 from trainer.loop.task import Task
@@ -417,7 +418,7 @@ def trace_texts(
         if drawing is not None:
             arrays.append(drawing.keys[np.minimum(np.arange(start, start + rows), len(texts) - 1), 0])
             settings["sampling"] = drawing.sampling
-        margins, losses = jax.device_get(call(graphdef, params, *arrays, **settings))
+        margins, losses = fetch(call(graphdef, params, *arrays, **settings))
         for row, (_, answer) in enumerate(batch):
             yield margins[row, : len(answer)], losses[row, : len(answer)]
 

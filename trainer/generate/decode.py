@@ -21,6 +21,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Key
 from numpy.typing import ArrayLike, NDArray
 
+from trainer.distributed import fetch, place
 from trainer.generate.sampling import DrawKeys, Sampling, draw_tokens
 from trainer.model.attention import Context, KeyValues
 from trainer.model.decoder import Decoder, bind
@@ -96,12 +97,12 @@ def generate(
         batch = prompts[start : start + at_a_time]
         # A short last batch is filled up with its own first prompt: the same shape, hence the same program.
         arrays = pad_left([*batch, *([batch[0]] * (rows - len(batch)))], width)
-        arguments = [*(arrays if over is None else jax.device_put(arrays, over)), jnp.int32(stop_token_id)]
+        arguments = [*(arrays if over is None else place(arrays, over)), jnp.int32(stop_token_id)]
         settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "over": over}
         if drawing is not None:
             settings["sampling"] = drawing.sampling
             arguments.append(drawing.keys[np.minimum(np.arange(start, start + rows), len(prompts) - 1)].reshape(-1))
-        written = jax.device_get(decode_under(options)(graphdef, params, *arguments, **settings))
+        written = fetch(decode_under(options)(graphdef, params, *arguments, **settings))
         for number in range(len(batch) * samples):
             yield completion(written[number].tolist(), stop_token_id)
 

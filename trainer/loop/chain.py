@@ -22,6 +22,7 @@ from schemas.formats import quantity, size
 from schemas.problems import ProblemError, problem_of
 from trainer.config.tree import Config
 from trainer.data.batches import global_batch_size
+from trainer.distributed import fetch, is_lead, place
 from trainer.loop.checkpoints import Checkpoints, StoredState, from_stored, state_sha256, stored_shapes, to_stored
 from trainer.loop.compilation import tree_bytes
 from trainer.loop.state import state_shapes
@@ -212,8 +213,9 @@ def saves_params(task: Task) -> bool:
 def save_trained_params(folder: Path, trained: Params, task: Task) -> None:
     """Write the trained parameters, about a third of an AdamW checkpoint, if `saves_params` allows it."""
     if saves_params(task):
-        arrays = {name: np.ascontiguousarray(jax.device_get(value)) for name, value in unstack_layers(trained).items()}
-        write_bytes(folder / layout.TRAINED_PARAMS, save(arrays))
+        arrays = {name: np.ascontiguousarray(fetch(value)) for name, value in unstack_layers(trained).items()}
+        if is_lead():
+            write_bytes(folder / layout.TRAINED_PARAMS, save(arrays))
 
 
 def load_trained_params(folder: Path, task: Task) -> Params | None:
@@ -247,7 +249,7 @@ def _read_arrays(path: Path, shapes: Mapping[str, Any]) -> Params:
     if others := sorted(name for name in {*read, *wanted} if read.get(name) != wanted.get(name)):
         message = f"{len(others):,} arrays do not match the run, the first is {others[0]}"
         raise ValueError(message)
-    return {name: device_copy(jax.device_put(arrays[name], shape.sharding)) for name, shape in shapes.items()}
+    return {name: device_copy(place(arrays[name], shape.sharding)) for name, shape in shapes.items()}
 
 
 def steps_to_keep(config: Config, state_size: int, *, first: int) -> frozenset[int]:
@@ -279,7 +281,9 @@ def write_state(folder: Path, state: TrainState) -> None:
     """Write a state in safetensors format, arrays named by their paths."""
     path, leaves = state_path(folder, int(state.step)), _named_leaves(to_stored(state)).items()
     path.parent.mkdir(exist_ok=True)
-    write_bytes(path, save({name: np.asarray(jax.device_get(leaf), order="C") for name, leaf in leaves}))
+    arrays = {name: np.asarray(fetch(leaf), order="C") for name, leaf in leaves}
+    if is_lead():
+        write_bytes(path, save(arrays))
 
 
 def read_state(path: Path, like: TrainState) -> TrainState:

@@ -33,6 +33,7 @@ from evidence.layout import CHECKPOINTS, CONFIG
 from schemas.problems import Problem, ProblemError, problem_of
 from schemas.render import render_sentence
 from trainer.config.tree import Config
+from trainer.distributed import fetch, place, process_count
 from trainer.loop.compilation import tree_bytes
 from trainer.loop.state import initial_params, state_shapes
 from trainer.loop.step import TrainState, initial_loss_scale, initial_skipped_steps
@@ -100,12 +101,14 @@ def state_sha256(state: StoredState) -> str:
 
     def describe(leaf: tuple[Any, jax.Array]) -> list[Any]:
         path, array = leaf
-        content: Any = np.ascontiguousarray(jax.device_get(array)).view(np.uint8)
+        content: Any = np.ascontiguousarray(fetch(array)).view(np.uint8)
         digest = hashlib.sha256(content).hexdigest()
         return [jax.tree_util.keystr(path), list(array.shape), str(array.dtype), digest]
 
+    leaves = jax.tree_util.tree_leaves_with_path(state)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        named = list(threads.map(describe, jax.tree_util.tree_leaves_with_path(state)))
+        # Processes gather arrays in one order.
+        named = list(map(describe, leaves) if process_count() > 1 else threads.map(describe, leaves))
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()
 
 
@@ -319,7 +322,7 @@ def restore_checkpoint(run_folder: Path, step: int, like: TrainState) -> TrainSt
         reason = "its state is not the one that was saved"
         raise StateMismatchError(reason)
     optional = {
-        name: getattr(like, name) and (getattr(stored, name) or jax.device_put(initial(), like.step.sharding))
+        name: getattr(like, name) and (getattr(stored, name) or place(initial(), like.step.sharding))
         for name, initial in OPTIONAL.items()
     }
     return from_stored(stored._replace(**optional), like)

@@ -21,6 +21,7 @@ from evidence.layout import ANSWERS_OVER_STEPS, PROFILE
 from schemas.catalog import row_fields
 from schemas.formats import duration, quantity
 from trainer.data.batches import HostBatch, PrefetchingSource, RowSource
+from trainer.distributed import place
 from trainer.loop.chain import StateWriter
 from trainer.loop.optimizer import build_schedule, evaluate_schedule
 from trainer.loop.rollouts import StepCompletions
@@ -112,11 +113,11 @@ class Loop:
             for step in range(first, limit):
                 if self.generate is None or self.generate.is_due(step):
                     # The next step must not start if it and a checkpoint would not end in time.
-                    reason = self.stop.reason(reserve_seconds=self.step_seconds + self.save.seconds)
+                    reason = self.stop.reason(reserve_seconds=self.step_seconds + self.save.seconds, ahead=True)
                     if reason := reason or (None if self.generate is None else self.generate.stops):
                         because = reason if done > first else f"{reason} before the first step"
                         break
-                    batch = jax.device_put(self._next_batch(source, step, state), batch_sharding(self.task.mesh))
+                    batch = place(self._next_batch(source, step, state), batch_sharding(self.task.mesh))
                 if step == first and self.memory is not None:
                     self.memory.begins("train")
                 self._computed += batch["tokens"].size
@@ -253,7 +254,7 @@ class Loop:
             row["tokens_per_step"] = computed
         if self.generate is None:
             row["padding_fraction"] = 1 - per_step / computed
-        row["device_memory_bytes"] = device_memory_bytes(list(self.task.mesh.devices.flat))
+        row["device_memory_bytes"] = device_memory_bytes(self.task.mesh.local_devices)
         named = {name: _finite_or_none(value) for name, value in values.named.items() if name in self._row_fields}
         if self.generate is not None:
             named = self.generate.row(done, named, update_seconds=at - update_began)

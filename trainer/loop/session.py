@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType, MappingProxyType
@@ -111,6 +111,9 @@ class StopRequest:
         self.signal: str | None = None
         """Name of the signal that was received, or None."""
         self._handlers: dict[signal.Signals, signal._HANDLER] = {}
+        self.exchange: Callable[[str], Callable[[], list[str]]] | None = None
+        """Exchanges reasons with the other processes, or None if there are none."""
+        self._asked: Callable[[], list[str]] | None = None
 
     def __enter__(self) -> Self:
         for number in SIGNALS:
@@ -128,8 +131,20 @@ class StopRequest:
             raise KeyboardInterrupt
         self.signal = signal.Signals(number).name
 
-    def reason(self, *, reserve_seconds: float = 0.0) -> str | None:
-        """Return why to stop now, or None; the next work and closing after it take `reserve_seconds`."""
+    def reason(self, *, reserve_seconds: float = 0.0, ahead: bool = False) -> str | None:
+        """Return why to stop now, or None; the next work and closing after it take `reserve_seconds`.
+
+        Several processes stop if one of them has a reason. With `ahead` they use the answers to the call before, so
+        that devices need not wait for this one.
+        """
+        own = self._own_reason(reserve_seconds)
+        if self.exchange is None:
+            return own
+        asked = self.exchange(own or "")
+        answers, self._asked = (self._asked or asked)() if ahead else asked(), asked
+        return next(filter(None, answers), None)
+
+    def _own_reason(self, reserve_seconds: float) -> str | None:
         if self.signal is not None:
             return f"signal {self.signal}"
         if self._deadline is not None and time.monotonic() + reserve_seconds > self._deadline:

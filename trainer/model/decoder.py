@@ -23,6 +23,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, Key
 
+from trainer.distributed import fetch
 from trainer.model.attention import Attention, AttentionKernel, Context, KeyValues, Layer
 from trainer.model.layers import Dropout, Dtypes, EmbeddingTable, Kind, Linear, Lora, Norm
 from trainer.model.rope import rotary_tables
@@ -312,7 +313,7 @@ def params_sha256(params: Mapping[str, Array]) -> str:
     digest = hashlib.sha256()
     single = unstack_layers(params)
     for name in sorted(single):
-        value = np.asarray(jax.device_get(single[name]))
+        value = np.asarray(fetch(single[name]))
         digest.update(json.dumps([name, list(value.shape), str(value.dtype)]).encode() + b"\n")
         content: Any = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
         digest.update(content)

@@ -23,6 +23,7 @@ from safetensors import SafetensorError, safe_open
 
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from trainer.config.names import refuse_other_content
+from trainer.distributed import place
 from trainer.model.families import HEAD, Family, StoredTensor, TensorLink, Tensors
 from trainer.model.gguf import map_tensors
 from trainer.model.layers import Kind, quantise_on_device, quantised_names
@@ -96,11 +97,11 @@ def _stored_arrays(tensor: StoredTensor, link: TensorLink, wanted: Wanted) -> li
 def _put_on_devices(name: str, value: NDArray[Any], wanted: Wanted) -> Params:
     """Put a parameter on its devices, quantized if the model stores it in few bits."""
     if name in wanted:
-        return {name: device_copy(jax.device_put(value, wanted[name].sharding))}
+        return {name: device_copy(place(value, wanted[name].sharding))}
     names = quantised_names(name.removesuffix(".kernel"))
     kind: Kind = "int8" if wanted[names[0]].dtype == np.int8 else "nf4"
     arrays = quantise_on_device(value, kind)
-    return {each: jax.device_put(array, wanted[each].sharding) for each, array in zip(names, arrays, strict=True)}
+    return {each: place(array, wanted[each].sharding) for each, array in zip(names, arrays, strict=True)}
 
 
 def split_tensor(tensor: NDArray[Any], link: TensorLink, wanted: Wanted) -> Iterator[tuple[str, NDArray[Any]]]:

@@ -18,6 +18,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Key
 
+from trainer.distributed import place
 from trainer.model.attention import Context, Layer
 from trainer.model.layers import PRODUCT, Dropout, Dtypes, Linear
 from trainer.model.rope import Rotary
@@ -86,7 +87,7 @@ def stack_params(params: Params, like: Mapping[str, Any]) -> Params:
 def _stack(layers: list[Any], name: str, like: Any) -> Any:
     first, sharding = layers[0], like.sharding
     if not is_stack(name):
-        return device_copy(jax.device_put(first, sharding)) if isinstance(first, np.ndarray) else first
+        return device_copy(place(first, sharding)) if isinstance(first, np.ndarray) else first
     if isinstance(first, jax.ShapeDtypeStruct):
         return jax.ShapeDtypeStruct((len(layers), *first.shape), first.dtype, sharding=sharding)
     if all(device.platform == "cpu" for device in sharding.device_set):

@@ -31,6 +31,7 @@ from evidence.writing import RowWriter, append_rows, write_json, write_text
 from schemas.catalog import VERSION, schema
 from schemas.formats import visible
 from schemas.problems import INTERNAL_ERROR, Problem, ProblemError, first_line, problem_of
+from trainer.distributed import lost_process
 from trainer.recorder.code import code_identity
 from trainer.recorder.environment import environment
 
@@ -321,6 +322,8 @@ def describe_failure(error: BaseException, *, file: str) -> Failure:
         return Failure("cancelled", [problem_of("TP721", file=file, what=what, why=None)], INTERRUPTED, "cancelled")
     if isinstance(error, ProblemError):
         return Failure("problem", error.problems, error.exit_code)
+    if (lost := lost_process(error)) is not None:
+        return Failure("process_lost", [lost])
     if isinstance(error, OSError):
         kind, what = "not_written", f"The run folder could not be written: {error.strerror}."
         then = "Check the folder and the disk. Then start the run again, with --resume if a checkpoint was saved."

@@ -176,13 +176,31 @@ def train(
         typer.Option(min=1, metavar="STEPS", help="Trace this many steps after the first into the folder .profile."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="With --check: print JSON.")] = False,
+    distributed: Annotated[
+        bool,
+        typer.Option("--distributed", help="Train with other processes, found by Slurm, Kubernetes or a TPU pod."),
+    ] = False,
+    coordinator: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where process 0 listens, if nothing finds it.")
+    ] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="With --coordinator: number of processes.")] = None,
+    process: Annotated[
+        int | None, typer.Option(min=0, help="With --coordinator: number of this process, from 0.")
+    ] = None,
 ) -> None:
     """Train a model and record the run."""
+    if len({coordinator is None, processes is None, process is None}) > 1:
+        message = "--coordinator HOST:PORT, --processes N and --process I go together; omit all three on a cluster."
+        raise typer.BadParameter(message)
+    if processes is not None and process is not None and process >= processes:
+        message = f"--process is {process}; with --processes {processes} it is 0 to {processes - 1}."
+        raise typer.BadParameter(message)
     if as_json and not check:
         message = "--json needs --check; a run is recorded in its folder."
         raise typer.BadParameter(message)
     with using_trainer("train"):
         from trainer.config.load import load_config
+        from trainer.distributed import Processes, is_lead
         from trainer.loop.session import session_limit
         from trainer.planning.subject import resolve_shape_here
         from trainer.recorder.progress import Watch
@@ -208,8 +226,9 @@ def train(
         }
         path = config or Path(resume or "") / CONFIG
         loaded = load_config(path, overlay=smoke_config, flags=overrides, settings=settings or ())
-        if loaded.model.shape == "auto":
-            init_runtime(loaded)
+        is_shared = distributed or coordinator is not None
+        if is_shared or loaded.model.shape == "auto":
+            init_runtime(loaded, Processes(coordinator, processes, process) if is_shared else None)
         loaded = resolve_shape_here(loaded, device_is_stated=device is not None)
         request = RunRequest(
             config=loaded,
@@ -222,7 +241,7 @@ def train(
         )
         if check:
             raise typer.Exit(_check_inputs(request, as_json=as_json))
-        with Watch() as watch:
+        with Watch(quiet=not is_lead()) as watch:
             code = run_or_resume(request, watch)
     raise typer.Exit(code)
 
