@@ -10,30 +10,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
-
-import jax
 
 from evidence import layout
 from schemas.catalog import VERSION
 from schemas.formats import quantity
 from schemas.problems import ProblemError, collect_problems, problem_of
 from schemas.render import render_json, render_sentence
+from trainer import distributed
 from trainer.config.load import config_text
 from trainer.config.tree import Config, to_document
 from trainer.data.batches import global_batch_size
 from trainer.data.conversations import rendered_at
-from trainer.distributed import (
-    ending_together,
-    exchange,
-    folder_of_process,
-    is_lead,
-    process_count,
-    refuse_differences,
-    refuse_other_count,
-    refuse_separate_folders,
-    start_exchange,
-)
 from trainer.evaluation.answers import Sampler
 from trainer.evaluation.evaluate import Evaluator, ModelAnswers, build_held_out, evaluate_run
 from trainer.inputs import read_inputs
@@ -47,7 +36,7 @@ from trainer.loop.state import initial_state, state_shapes
 from trainer.loop.task import Task, drop_reference_params
 from trainer.model.decoder import params_sha256
 from trainer.model.stacks import Params
-from trainer.objectives import build_objective, find_contradictions
+from trainer.objectives import find_contradictions
 from trainer.objectives.data import Data, record_data
 from trainer.planning.duration import ideal_seconds
 from trainer.planning.plan import compiled_plan, record_plan
@@ -128,11 +117,9 @@ def run(request: RunRequest, watch: Watch) -> int:
     stop = StopRequest(max_minutes=config.limits.max_minutes, session=request.session)
     inputs = load_inputs(request, watch)
     devices, memory, data = inputs.devices, inputs.memory, inputs.data
-    stop.exchange = start_exchange if process_count() > 1 else None
-    shared_folder, authority = (
-        request.shared_folder or request.folder,
-        config.recording.time_authority if is_lead() else None,
-    )
+    stop.exchange = distributed.exchange
+    shared_folder = request.shared_folder or request.folder
+    authority = config.recording.time_authority if distributed.is_lead() else None
     task, programs, plan = compiled_plan(
         inputs.task, data, devices, forced=request.forced, resumed=bool(resume), say=watch.say
     )
@@ -143,7 +130,8 @@ def run(request: RunRequest, watch: Watch) -> int:
         inputs = replace(inputs, parent=read_parent(resume, config, step=step))
     first = inputs.first_step
     claim(request.folder)
-    refuse_separate_folders(shared_folder)
+    distributed.exchange(None)  # until process 0 has made its folder
+    distributed.refuse_differences(output_folder=shared_folder.exists() and shared_folder.stat().st_mtime_ns)
     with stop, Recorder(request.folder, say=watch.say) as recorder:
         wait = record_start(recorder, request, inputs)
         record_plan(recorder, plan, request.session, steps=config.limits.steps - first)
@@ -153,7 +141,7 @@ def run(request: RunRequest, watch: Watch) -> int:
         before = (None if resume is None else read_manifest(resume)) or {}
         origin = (before.get("model") or {}).get("weights") or task.model.origin
         record_program(recorder, programs.steps, states[0], of_model, task, data, weights=origin, forced=request.forced)
-        refuse_differences(weights=recorder.manifest["model"]["weights_sha256"])
+        distributed.refuse_differences(weights=recorder.manifest["model"]["weights_sha256"])
         kept = [name for name, group in programs.by_name.items() if all(program.is_kept for program in group)]
         recorder.update("result", compiled_before=kept)
         evaluator = data.items and Evaluator(
@@ -181,7 +169,7 @@ def run(request: RunRequest, watch: Watch) -> int:
                 kept_steps=steps_to_keep(config, tree_bytes(state_shapes(task)), first=first),
                 memory=memory,
                 # Processes run the programs that gather a state in one order.
-                asynchronous=devices.platform != "cpu" and process_count() == 1,
+                asynchronous=devices.platform != "cpu" and distributed.process_count() == 1,
             ),
             evaluate=build_held_out(task, data),
             generate=None if rollouts is None else StepCompletions(rollouts, recorder),
@@ -221,14 +209,14 @@ def load_inputs(request: RunRequest, watch: Watch) -> RunInputs:
         raise ProblemError(problems, exit_code=2)
     parent = read_parent(resume, config)
     init_runtime(config)
-    refuse_other_count()
-    if process_count() > 1 and build_objective(config).updates_per_rollout:
-        what = f"objective.kind is {config.objective.kind}, and {process_count()} processes train together."
-        raise ProblemError([problem_of("TP785", file=config.name, pointer="/objective/kind", what=what)], exit_code=2)
+    distributed.refuse_other_count()
+    if distributed.process_count() > 1 and config.objective.kind == "grpo":
+        problem = problem_of("TP784", file=config.name, pointer="/objective/kind", what="objective.kind is grpo.")
+        raise ProblemError([problem], exit_code=2)
     devices = choose_devices(config.mesh.device, config.mesh.devices)
     memory = MemoryWatch(devices.local)
     before = None if resume is None else read_manifest(resume)
-    at = exchange(now())[0] if before is None else rendered_at(before)
+    at = distributed.exchange(now())[0] if before is None else rendered_at(before)
     task, data = read_inputs(config, devices, with_weights=resume is None, rendered_at=at)
     if data.refused and resume is None:
         raise ProblemError(data.refused, exit_code=2)
@@ -239,7 +227,8 @@ def load_inputs(request: RunRequest, watch: Watch) -> RunInputs:
         parent = read_parent(resume, config, step=step)
     refuse_other_rows(resume, data.document(), batch_size=global_batch_size(config, devices=len(devices.list)))
     build_rollouts(task, data)  # refuses rewards that the rows do not support
-    refuse_differences(configuration=to_document(config), dataset=data.document()["sha256"], code=code_identity())
+    same = {"configuration": to_document(config), "dataset": data.document()["sha256"], "parent": parent}
+    distributed.refuse_differences(**same)
     return RunInputs(parent=parent, devices=devices, memory=memory, task=task, data=data)
 
 
@@ -326,31 +315,20 @@ def run_or_resume(request: RunRequest, watch: Watch) -> int:
         ProblemError: See `run` and `evaluate_run`. Runs that `--resume auto` cannot continue are skipped
             with a message.
     """
-    if jax.distributed.is_initialized():
-        init_runtime(request.config)
     if request.session is not None:
         for line in use_compilation_cache(request.folder.parent / layout.PROGRAMS):
             watch.say(line)
-    with ending_together():
-        for candidate in _shared_candidates(request, watch):
+    with distributed.ending_together(), TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        for candidate in resume_candidates(request, watch):
+            folder = candidate.folder if distributed.is_lead() else Path(scratch) / candidate.folder.name
             try:
-                with folder_of_process(candidate.folder) as folder:
-                    return _continue(replace(candidate, folder=folder, shared_folder=candidate.folder), watch)
+                return _continue(replace(candidate, folder=folder, shared_folder=candidate.folder), watch)
             except ProblemError as error:
                 if request.resume != Path(AUTO) or not {problem.code for problem in error.problems} <= UNFIT:
                     raise
                 for problem in error.problems:
                     watch.say(f"not continued: {candidate.resume}: {problem.code}: {render_sentence(problem)}")
         raise AssertionError  # the last candidate starts a new run
-
-
-def _shared_candidates(request: RunRequest, watch: Watch) -> Iterator[RunRequest]:
-    """Yield the candidates of process 0 in every process."""
-    found = resume_candidates(request, watch) if is_lead() else iter([])
-    while True:
-        each = next(found, None)
-        folder, resume = exchange(each and [str(each.folder), each.resume and str(each.resume)])[0]
-        yield replace(request, folder=Path(folder), resume=resume and Path(resume))
 
 
 def resume_candidates(request: RunRequest, watch: Watch) -> Iterator[RunRequest]:
@@ -371,11 +349,9 @@ def resume_candidates(request: RunRequest, watch: Watch) -> Iterator[RunRequest]
 
 def _continue(request: RunRequest, watch: Watch) -> int:
     """Carry out a request. A run that lacks only its evaluation is evaluated instead."""
-    if request.resume is None or not awaits_evaluation(request.resume, request.config):
+    is_alone = distributed.process_count() == 1
+    if request.resume is None or not (is_alone and awaits_evaluation(request.resume, request.config)):
         return run(request, watch)
-    if process_count() > 1:
-        what = f"All {request.config.limits.steps:,} steps of {request.resume} are done, and its evaluation is missing."
-        raise ProblemError([problem_of("TP786", file=str(request.resume), what=what)], exit_code=2)
     folder = own_folder(request.resume, request.folder)
     watch.say(f"all {request.config.limits.steps:,} steps of {folder} are done; evaluating it")
     try:

@@ -27,7 +27,7 @@ from evidence.targets import THIS_MACHINE, Target, find_target
 from schemas.formats import join_words, quantity, size
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.tree import Config, ElementType
-from trainer.distributed import Processes, exchange, join, process_count
+from trainer.distributed import exchange, process_count
 from trainer.recorder.environment import (
     cache_folder,
     cache_limit_bytes,
@@ -67,8 +67,8 @@ BFLOAT16_CAPABILITY = 8.0
 ALL_TYPES: tuple[ElementType, ...] = ("float32", "bfloat16", "float16")
 
 
-def init_runtime(config: Config, processes: Processes | None = None) -> None:
-    """Prepare this process for JAX: CPU instruction level, share of the GPU memory, other processes, compilation cache.
+def init_runtime(config: Config) -> None:
+    """Prepare this process for JAX: CPU instruction level, share of the GPU memory, and compilation cache.
 
     Settings that are already in the environment win. Nothing changes after JAX has started, except the cache.
     """
@@ -76,8 +76,6 @@ def init_runtime(config: Config, processes: Processes | None = None) -> None:
         request_level(config.precision.cpu_isa)
         if config.mesh.device in ("auto", "gpu"):
             reserve_gpu_memory()
-        if processes is not None:
-            join(processes)
     use_compilation_cache()
 
 
@@ -186,9 +184,8 @@ class Devices:
         """Return the manifest's group `devices`."""
         names = ("requested", "platform", "kind", "memory_bytes", "chosen_because")
         devices = [{"id": device.id, "kind": device.device_kind} for device in self.list]
-        processes = {"processes": process_count()} if process_count() > 1 else {}
-        named = {name: getattr(self, name) for name in names}
-        return named | {"count": len(self.list), **processes, "list": devices}
+        counts = {"count": len(self.list)} | ({"processes": process_count()} if process_count() > 1 else {})
+        return {name: getattr(self, name) for name in names} | counts | {"list": devices}
 
 
 def choose_devices(requested: str, count: int | None) -> Devices:
@@ -198,17 +195,13 @@ def choose_devices(requested: str, count: int | None) -> Devices:
     """
     platform, because = _choose_platform(requested)
     found = list_devices(platform)
-    if count is not None and count > len(found):
+    # A process without devices would do nothing.
+    if count is not None and (count > len(found) or (process_count() > 1 and count < len(found))):
         raise ProblemError([too_few_devices(count, len(found), f"JAX sees {len(found)}")], exit_code=REFUSED)
-    if process_count() > 1 and count not in (None, len(found)):
-        raise ProblemError(
-            [too_few_devices(count, len(found), f"the processes have {len(found)} together")], exit_code=REFUSED
-        )
     used = tuple(found[:count])
     here = [device for device in used if device.process_index == jax.process_index()]
     memory_bytes, source = usable_memory(here[0], platform, sharing=len(here))
-    if process_count() > 1 and memory_bytes is not None:
-        memory_bytes = min(exchange(memory_bytes))
+    memory_bytes = min(exchange(memory_bytes or 0)) or None
     return Devices(
         requested=requested,
         platform=platform,

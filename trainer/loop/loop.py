@@ -113,7 +113,7 @@ class Loop:
             for step in range(first, limit):
                 if self.generate is None or self.generate.is_due(step):
                     # The next step must not start if it and a checkpoint would not end in time.
-                    reason = self.stop.reason(reserve_seconds=self.step_seconds + self.save.seconds, ahead=True)
+                    reason = self.stop.reason(reserve_seconds=self.step_seconds + self.save.seconds)
                     if reason := reason or (None if self.generate is None else self.generate.stops):
                         because = reason if done > first else f"{reason} before the first step"
                         break

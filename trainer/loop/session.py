@@ -111,9 +111,8 @@ class StopRequest:
         self.signal: str | None = None
         """Name of the signal that was received, or None."""
         self._handlers: dict[signal.Signals, signal._HANDLER] = {}
-        self.exchange: Callable[[str], Callable[[], list[str]]] | None = None
-        """Exchanges reasons with the other processes, or None if there are none."""
-        self._asked: Callable[[], list[str]] | None = None
+        self.exchange: Callable[[str | None], list[str | None]] = lambda reason: [reason]
+        """Exchanges reasons with the other processes of a run."""
 
     def __enter__(self) -> Self:
         for number in SIGNALS:
@@ -131,18 +130,12 @@ class StopRequest:
             raise KeyboardInterrupt
         self.signal = signal.Signals(number).name
 
-    def reason(self, *, reserve_seconds: float = 0.0, ahead: bool = False) -> str | None:
+    def reason(self, *, reserve_seconds: float = 0.0) -> str | None:
         """Return why to stop now, or None; the next work and closing after it take `reserve_seconds`.
 
-        Several processes stop if one of them has a reason. With `ahead` they use the answers to the call before, so
-        that devices need not wait for this one.
+        All processes of a run stop if one of them has a reason.
         """
-        own = self._own_reason(reserve_seconds)
-        if self.exchange is None:
-            return own
-        asked = self.exchange(own or "")
-        answers, self._asked = (self._asked or asked)() if ahead else asked(), asked
-        return next(filter(None, answers), None)
+        return next(filter(None, self.exchange(self._own_reason(reserve_seconds))), None)
 
     def _own_reason(self, reserve_seconds: float) -> str | None:
         if self.signal is not None:

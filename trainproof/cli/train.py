@@ -192,15 +192,12 @@ def train(
     if len({coordinator is None, processes is None, process is None}) > 1:
         message = "--coordinator HOST:PORT, --processes N and --process I go together; omit all three on a cluster."
         raise typer.BadParameter(message)
-    if processes is not None and process is not None and process >= processes:
-        message = f"--process is {process}; with --processes {processes} it is 0 to {processes - 1}."
-        raise typer.BadParameter(message)
     if as_json and not check:
         message = "--json needs --check; a run is recorded in its folder."
         raise typer.BadParameter(message)
     with using_trainer("train"):
         from trainer.config.load import load_config
-        from trainer.distributed import Processes, is_lead
+        from trainer.distributed import exchange, is_lead, join
         from trainer.loop.session import session_limit
         from trainer.planning.subject import resolve_shape_here
         from trainer.recorder.progress import Watch
@@ -226,13 +223,14 @@ def train(
         }
         path = config or Path(resume or "") / CONFIG
         loaded = load_config(path, overlay=smoke_config, flags=overrides, settings=settings or ())
-        is_shared = distributed or coordinator is not None
-        if is_shared or loaded.model.shape == "auto":
-            init_runtime(loaded, Processes(coordinator, processes, process) if is_shared else None)
+        if distributed or coordinator is not None:
+            join(coordinator, processes, process)
+        if loaded.model.shape == "auto":
+            init_runtime(loaded)
         loaded = resolve_shape_here(loaded, device_is_stated=device is not None)
         request = RunRequest(
             config=loaded,
-            folder=output or RUNS / new_run_id(loaded.name, datetime.now(UTC)),
+            folder=output or RUNS / exchange(new_run_id(loaded.name, datetime.now(UTC)))[0],
             command=["trainproof", *sys.argv[1:]],
             forced=force,
             resume=resume,
