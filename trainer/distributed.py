@@ -60,7 +60,6 @@ def join(coordinator: str | None, processes: int | None, index: int | None) -> N
         return
     where = coordinator or "the coordinator"
     timer = threading.Timer(JOIN_SECONDS, _end, [_problem("TP780", f"Not all processes met at {where} in time."), 3])
-    timer.daemon = True
     timer.start()
     jax.config.update("jax_enable_preemption_service", val=False)  # it would handle SIGTERM
     try:
@@ -116,13 +115,8 @@ def place(values: Any, sharding: Any) -> Any:
 
 
 def fetch(values: Any) -> Any:
-    """Copy a tree of whole arrays to the host of each process; all call it in one order."""
-    return jax.device_get(jax.tree.map(_whole, values))
-
-
-def _whole(value: Any) -> Any:
-    is_here = not isinstance(value, jax.Array) or value.is_fully_addressable or value.is_fully_replicated
-    return value if is_here else process_allgather(value, tiled=True)
+    """Copy a tree of whole arrays of a run to the host of each process; all call it in one order."""
+    return jax.device_get(values) if process_count() == 1 else process_allgather(values, tiled=True)
 
 
 @contextmanager

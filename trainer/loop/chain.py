@@ -22,7 +22,7 @@ from schemas.formats import quantity, size
 from schemas.problems import ProblemError, problem_of
 from trainer.config.tree import Config
 from trainer.data.batches import global_batch_size
-from trainer.distributed import fetch, is_lead, place
+from trainer.distributed import fetch, place
 from trainer.loop.checkpoints import Checkpoints, StoredState, from_stored, state_sha256, stored_shapes, to_stored
 from trainer.loop.compilation import tree_bytes
 from trainer.loop.state import state_shapes
@@ -214,8 +214,7 @@ def save_trained_params(folder: Path, trained: Params, task: Task) -> None:
     """Write the trained parameters, about a third of an AdamW checkpoint, if `saves_params` allows it."""
     if saves_params(task):
         arrays = {name: np.ascontiguousarray(fetch(value)) for name, value in unstack_layers(trained).items()}
-        if is_lead():
-            write_bytes(folder / layout.TRAINED_PARAMS, save(arrays))
+        write_bytes(folder / layout.TRAINED_PARAMS, save(arrays))
 
 
 def load_trained_params(folder: Path, task: Task) -> Params | None:
@@ -281,9 +280,7 @@ def write_state(folder: Path, state: TrainState) -> None:
     """Write a state in safetensors format, arrays named by their paths."""
     path, leaves = state_path(folder, int(state.step)), _named_leaves(to_stored(state)).items()
     path.parent.mkdir(exist_ok=True)
-    arrays = {name: np.asarray(fetch(leaf), order="C") for name, leaf in leaves}
-    if is_lead():
-        write_bytes(path, save(arrays))
+    write_bytes(path, save({name: np.asarray(fetch(leaf), order="C") for name, leaf in leaves}))
 
 
 def read_state(path: Path, like: TrainState) -> TrainState:

@@ -105,10 +105,8 @@ def state_sha256(state: StoredState) -> str:
         digest = hashlib.sha256(content).hexdigest()
         return [jax.tree_util.keystr(path), list(array.shape), str(array.dtype), digest]
 
-    leaves = jax.tree_util.tree_leaves_with_path(state)
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        # Processes gather arrays in one order.
-        named = list(map(describe, leaves) if process_count() > 1 else threads.map(describe, leaves))
+    with ThreadPoolExecutor(os.cpu_count() if process_count() == 1 else 1) as threads:  # processes gather in one order
+        named = list(threads.map(describe, jax.tree_util.tree_leaves_with_path(state)))
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()
 
 

@@ -177,16 +177,11 @@ def train(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="With --check: print JSON.")] = False,
     distributed: Annotated[
-        bool,
-        typer.Option("--distributed", help="Train with other processes, found by Slurm, Kubernetes or a TPU pod."),
+        bool, typer.Option("--distributed", help="Train with other processes on Slurm, Kubernetes or a TPU pod.")
     ] = False,
-    coordinator: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where process 0 listens, if nothing finds it.")
-    ] = None,
+    coordinator: Annotated[str | None, typer.Option(help="Elsewhere: HOST:PORT where process 0 listens.")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="With --coordinator: number of processes.")] = None,
-    process: Annotated[
-        int | None, typer.Option(min=0, help="With --coordinator: number of this process, from 0.")
-    ] = None,
+    process: Annotated[int | None, typer.Option(min=0, help="With --coordinator: this process, from 0.")] = None,
 ) -> None:
     """Train a model and record the run."""
     if len({coordinator is None, processes is None, process is None}) > 1:
