@@ -90,12 +90,21 @@ def exchange(value: Any) -> list[Any]:
     """Return a JSON value of each process, by process; waits for their hosts, not for devices."""
     if process_count() == 1:
         return [value]
-    client, number, own = _client(), next(_numbers), global_state.process_id
-    client.key_value_set(f"trainproof/{number}/{own}", json.dumps(value))
-    keys = [f"trainproof/{number}/{index}" for index in range(process_count())]
-    values = [json.loads(client.blocking_key_value_get(key, 86_400_000)) for key in keys]
-    client.key_value_delete(f"trainproof/{number - 1}/{own}")  # all had read it before they sent this one
+    number, own = next(_numbers), global_state.process_id
+    _client().key_value_set(f"trainproof/{number}/{own}", json.dumps(value))
+    values = [json.loads(_read(f"trainproof/{number}/{index}")) for index in range(process_count())]
+    _client().key_value_delete(f"trainproof/{number - 1}/{own}")  # all had read it before they sent this one
     return values
+
+
+def _read(key: str) -> str:
+    """Wait for the value of a key; raise JaxRuntimeError if another process failed."""
+    while True:
+        try:
+            return str(_client().blocking_key_value_get(key, 1000))
+        except jax.errors.JaxRuntimeError as error:
+            if "DEADLINE_EXCEEDED" not in str(error) or _heard():
+                raise
 
 
 def refuse_differences(**values: Any) -> None:
