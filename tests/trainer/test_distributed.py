@@ -96,7 +96,8 @@ def held_out(tmp_path: Path) -> dict:
 def pairs(tmp_path: Path) -> dict:
     found = [{"prompt": f"{n} + 1?", "chosen": f"It is {n + 1}.", "rejected": "I do not know."} for n in range(9)]
     data = {"dataset": row_file(tmp_path / "pairs.jsonl", *found), "max_length": 64}
-    return {"data": data, "objective": {"kind": "dpo", "beta": 0.3}}
+    batch = {"microbatch_size": 2, "accumulation_steps": 2}
+    return {"data": data, "objective": {"kind": "dpo", "beta": 0.3}, "batch": batch}
 
 
 @pytest.mark.slow
@@ -129,7 +130,7 @@ def test_two_processes_give_the_bits_of_one_with_two_devices(kind, written, tmp_
 
 @pytest.mark.slow
 def test_a_killed_process_ends_the_run_which_resumes_bit_for_bit(written, tmp_path):
-    config = written(limits={"steps": 40}, checkpoint={"save_every_steps": 3})
+    config = written(limits={"steps": 24}, checkpoint={"save_every_steps": 3})
     whole, killed, rest = (tmp_path / name for name in ("whole", "killed", "rest"))
     assert ended(start(["--config", config, "--output", whole], devices=2))[0][0] == 0
     processes = start_two(["--config", config, "--output", killed])
@@ -144,13 +145,13 @@ def test_a_killed_process_ends_the_run_which_resumes_bit_for_bit(written, tmp_pa
     assert manifest_of(killed)["status"] == ("failed" if code == 4 else "running")
     assert [code for code, _ in ended(*start_two(["--resume", killed, "--output", rest]))] == [0, 0]
     assert exact(rest) == exact(whole)[-len(rows(rest)) :]
-    assert len(rows(rest)) < 40
+    assert len(rows(rest)) < 24
     assert states(rest)[-1] == states(whole)[-1]
 
 
 @pytest.mark.slow
 def test_a_signal_to_one_process_stops_all_and_one_process_resumes(written, tmp_path):
-    config = written(limits={"steps": 40})
+    config = written(limits={"steps": 24})
     whole, stopped, rest = (tmp_path / name for name in ("whole", "stopped", "rest"))
     assert ended(start(["--config", config, "--output", whole], devices=2))[0][0] == 0
     processes = start_two(["--config", config, "--output", stopped])
