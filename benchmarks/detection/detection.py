@@ -10,6 +10,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,41 +77,45 @@ def table(*, differs: bool) -> Folder:
 
 def mlflow(name: str, content: str, **summary: Any) -> Folder:
     """Return an MLflow run with one more file, and a summary next to it."""
-    return add(add(tools.mlflow(), f"{tools.MLFLOW}/{name}", content), "metrics.json", summary)
+    return add(add(tools.stored("mlflow"), f"{tools.MLFLOW}/{name}", content), "metrics.json", summary)
 
 
 PLANTS: dict[str, Callable[[], Folder]] = {
-    "trainer: best metric": lambda: change(tools.hf_trainer(), STATE, best_metric=0.42),
-    "trainer: epochs": lambda: change(change(tools.hf_trainer(), ALL, epoch=10.0), TRAIN, epoch=10.0),
-    "trainer: loss of the evaluation": lambda: change(tools.hf_trainer(), EVAL, eval_loss=0.35),
-    "trainer: accuracy": lambda: add(tools.hf_trainer(), "results.json", {"eval_accuracy": 0.97}),
-    "trainer: rows of data": lambda: change(tools.hf_trainer(), ALL, train_samples=80_000),
+    "trainer: best metric": lambda: change(tools.stored("hf_trainer"), STATE, best_metric=0.42),
+    "trainer: epochs": lambda: change(change(tools.stored("hf_trainer"), ALL, epoch=10.0), TRAIN, epoch=10.0),
+    "trainer: loss of the evaluation": lambda: change(tools.stored("hf_trainer"), EVAL, eval_loss=0.35),
+    "trainer: accuracy": lambda: add(tools.stored("hf_trainer"), "results.json", {"eval_accuracy": 0.97}),
+    "trainer: rows of data": lambda: change(tools.stored("hf_trainer"), ALL, train_samples=80_000),
     "trainer: mean above the largest loss": lambda: change(
-        change(tools.hf_trainer(), ALL, train_loss=7.25), TRAIN, train_loss=7.25
+        change(tools.stored("hf_trainer"), ALL, train_loss=7.25), TRAIN, train_loss=7.25
     ),
     "trainer: seed": lambda: add(
-        add(tools.hf_trainer(), "training_args.json", {"seed": 42}), "config.yaml", "seed: 7\n"
+        add(tools.stored("hf_trainer"), "training_args.json", {"seed": 42}), "config.yaml", "seed: 7\n"
     ),
     "trainer: final loss is the mean of another run": lambda: add(
-        tools.hf_trainer(), "summary.json", {"final_loss": 0.12, "model": "gpt2"}
+        tools.stored("hf_trainer"), "summary.json", {"final_loss": 0.12, "model": "gpt2"}
     ),
-    "wandb: loss": lambda: add(tools.wandb(), "summary.json", {"final_loss": 0.12, "model": "gpt2"}),
-    "wandb: accuracy": lambda: change(tools.wandb() | tools.hf_trainer(), SUMMARY, **{"eval/accuracy": 0.95}),
-    "wandb: model": lambda: add(tools.wandb(), "args.json", {"model_name": "google/gemma-2b"}),
-    "wandb: batch": lambda: add(tools.wandb(), STATE, tools.trainer_state(evals=False) | {"train_batch_size": 1}),
+    "wandb: loss": lambda: add(tools.stored("wandb"), "summary.json", {"final_loss": 0.12, "model": "gpt2"}),
+    "wandb: accuracy": lambda: change(
+        tools.stored("wandb") | tools.stored("hf_trainer"), SUMMARY, **{"eval/accuracy": 0.95}
+    ),
+    "wandb: model": lambda: add(tools.stored("wandb"), "args.json", {"model_name": "google/gemma-2b"}),
+    "wandb: batch": lambda: add(
+        tools.stored("wandb"), STATE, json.loads(tools.stored("llama_factory")[STATE]) | {"train_batch_size": 1}
+    ),
     "mlflow: learning rate": lambda: mlflow("params/learning_rate", "0.01", learning_rate=2e-4),
     "mlflow: batch": lambda: mlflow("params/batch_size", "64", batch_size=8),
     "mlflow: score": lambda: mlflow("metrics/f1", "1767330600000 0.612 300\n", f1=0.9),
     "mlflow: status": lambda: add(
-        replace(tools.mlflow(), f"{tools.MLFLOW}/meta.yaml", "status: 3", "status: 4"),
+        replace(tools.stored("mlflow"), f"{tools.MLFLOW}/meta.yaml", "status: 3", "status: 4"),
         "run_summary.json",
         {"status": "completed", "model": "gpt2"},
     ),
     "adapter: base model": lambda: change(
-        tools.axolotl(), "adapter_config.json", base_model_name_or_path="mistralai/Mistral-7B-v0.3"
+        tools.stored("axolotl"), "adapter_config.json", base_model_name_or_path="mistralai/Mistral-7B-v0.3"
     ),
-    "adapter: alpha": lambda: change(tools.axolotl(), "adapter_config.json", lora_alpha=128),
-    "adapter: epochs": lambda: tools.axolotl(epochs=1),
+    "adapter: alpha": lambda: change(tools.stored("axolotl"), "adapter_config.json", lora_alpha=128),
+    "adapter: epochs": lambda: replace(tools.stored("axolotl"), "config.yml", "num_epochs: 3", "num_epochs: 1"),
     "log and table: one loss": lambda: table(differs=True),
     "tensorboard: loss": lambda: board("eval/loss", 1.4, 1.1, eval_loss=0.41),
     "tensorboard: learning rate": lambda: board("train/learning_rate", 0.01, 0.0, learning_rate=2e-4),
@@ -120,7 +125,7 @@ PLANTS: dict[str, Callable[[], Folder]] = {
     "predictions: marks": lambda: replace(predictions(), "predictions.jsonl", '"correct": false', '"correct": true'),
 }
 HONEST: dict[str, Callable[[], Folder]] = {
-    **{name: getattr(tools, name) for name in ("hf_trainer", "mlflow", "wandb", "axolotl", "tensorboard")},
+    **{name: partial(tools.stored, name) for name in ("hf_trainer", "mlflow", "wandb", "axolotl", "tensorboard")},
     "predictions": predictions,
     "log and table": lambda: table(differs=False),
     "tensorboard and summary": lambda: board("eval/loss", 1.4, 1.1, eval_loss=1.1),
