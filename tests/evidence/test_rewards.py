@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from refusals import catch_problems
 
 from evidence.rewards import (
@@ -21,6 +22,8 @@ from evidence.rewards import (
     total_reward,
 )
 from evidence.scores.reading import Scoring
+
+CASES = yaml.safe_load(Path("tests/cases/scores/rewards.yaml").read_text("utf-8"))
 
 WHOLE = Scoring(answer="whole")
 GOLD = {"prompt": "2 + 3?", "final_answer": "5", "steps": [{"i": 0, "type": "compute", "content": "2 + 3 = 5"}]}
@@ -57,42 +60,12 @@ def test_exact_is_what_the_evaluation_counts_as_correct(scoring, text, worth):
     assert scoring.verdict(text, "stop", ["5"])["correct"] == bool(worth)
 
 
-@pytest.mark.parametrize(
-    ("row", "worth"),
-    [
-        ({"prompt": "?", "completion": "<answer>5</answer>"}, 1.0),
-        ({"prompt": "?", "completion": "5"}, 1.0),
-        ({"prompt": "?", "completion": "5\nor 6"}, 0.0),
-        ({"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "<answer>5</answer>"}]}, 1.0),
-        ({"prompt": "?", "task": {"kind": "mine"}, "final_answer": "5"}, 1.0),
-    ],
-)
+@pytest.mark.parametrize(("row", "worth"), CASES["gold_answers"])
 def test_the_gold_answer_of_each_shape(row, worth):
     assert one("exact", Scoring()).score(attempt("<answer>5</answer>", row)) == worth
 
 
-@pytest.mark.parametrize(
-    ("gold", "text", "worth"),
-    [
-        ("100", "104.9", 1.0),
-        ("100", "105", 1.0),
-        ("100", "105.1", 0.0),
-        ("100", "95", 1.0),
-        ("-20", "-19", 1.0),
-        ("-20", "400", 0.0),  # a published reward divides by the gold answer and passes whatever answers a negative one
-        ("-20", "20", 0.0),
-        ("0", "0", 1.0),  # a published reward adds 1e-6 to the gold answer alone, so that 0 is not near 0
-        ("0", "0.0", 1.0),
-        ("0", "0.01", 0.0),
-        ("0.02", "0.06", 0.0),
-        ("50%", "50", 1.0),  # a published reward reads a percentage as text, and its metric as a number
-        ("1,000", "1000.0", 1.0),
-        ("100", "about 100", 0.0),
-        ("100", "nan", 0.0),
-        ("100", "inf", 0.0),
-        ("100", "", 0.0),
-    ],
-)
+@pytest.mark.parametrize(("gold", "text", "worth"), CASES["numeric"])
 def test_numeric(gold, text, worth):
     assert one("numeric", tolerance=0.05).score(attempt(text, answer(gold))) == worth
 
@@ -143,9 +116,7 @@ def test_a_pattern_matches_the_whole_text(pattern, text, worth):
     assert one("format", regex=pattern).score(attempt(text)) == worth
 
 
-@pytest.mark.parametrize(
-    ("length", "worth"), [(0, 0.0), (5, 0.5), (10, 1.0), (100, 1.0), (125, 0.5), (150, 0.0), (10_000, 0.0)]
-)
+@pytest.mark.parametrize(("length", "worth"), CASES["length"])
 def test_length_is_bounded(length, worth):
     reward = one("length", least=10, most=100, margin=50)
     assert reward.score(attempt("x" * length)) == worth
@@ -367,34 +338,7 @@ def test_all_problems_are_said_together(tmp_path, monkeypatch):
     assert said[5] == 'The reward numeric does not know "relative"; it takes tolerance.'
 
 
-@pytest.mark.parametrize(
-    ("settings", "what"),
-    [
-        ([], "The list of rewards is empty."),
-        ([{"name": "exact", "weight": 0}], "No reward has a weight above 0."),
-        ([{"name": "exact", "weight": -1}], "No reward has a weight above 0."),
-        (["exact", "exact"], "The reward exact is listed twice."),
-        ([{"name": "exact", "weight": "much"}], 'The weight of exact is "much", not a finite number.'),
-        ([{"name": "exact", "options": {"a": 1}}], 'The reward exact does not know "a"; it takes no options.'),
-        ([{"name": "format", "options": {"regex": "(a+"}}], "missing ): (a+"),
-        ([{"name": "format", "options": {"regex": r"(a)\1"}}], "regex of the reward format is"),
-        (
-            [{"name": "format", "options": {"tags": ["a", "a"]}}],
-            "tags of the reward format is a list of 2 items, but must be a list of different names.",
-        ),
-        ([{"name": "length"}], "The reward length needs the option most"),
-        (
-            [{"name": "length", "options": {"most": 5, "least": 6}}],
-            "most of the reward length is 5, but must be from 6 to",
-        ),
-        (
-            [{"name": "length", "options": {"most": 0}}],
-            "most of the reward length is 0, but must be from 1 to 1,000,000.",
-        ),
-        ([{"name": "length", "options": {"most": True}}], "most of the reward length is true, but must be an integer."),
-        ([{"name": "math:sqrt", "options": {"low": 1, "high": 1}}], "high of the reward math:sqrt is 1, but low is 1."),
-    ],
-)
+@pytest.mark.parametrize(("settings", "what"), CASES["refused"])
 def test_settings_that_are_refused(settings, what):
     assert any(what in said for _, _, said in refusals(settings))
 
@@ -427,23 +371,7 @@ def test_a_checker_reads_the_settings_of_any_reward_and_imports_nothing(tmp_path
     assert not (tmp_path / "executed").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "row", "what"),
-    [
-        ("exact", {}, {"prompt": "?", "completion": "a\nb"}, "lacks a gold answer"),
-        ("exact", {}, {"prompt": "?", "task": {"kind": "mine"}}, "lacks a gold answer"),
-        ("numeric", {}, {"prompt": "?", "final_answer": "five"}, 'has the gold answer "five", which is not a number'),
-        ("countdown", {}, {"prompt": "?", "completion": "5"}, "lacks a task of the kind countdown"),
-        ("countdown", {}, {"task": {"kind": "countdown", "numbers": [], "target": 1}}, "with numbers and a target"),
-        (
-            "countdown",
-            {},
-            {"task": {"kind": "countdown", "numbers": [1, 2.5], "target": 1}},
-            "with numbers and a target",
-        ),
-        ("countdown", {}, {"task": {"kind": "countdown", "numbers": [1, 2]}}, "with numbers and a target"),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "row", "what"), CASES["lacking"])
 def test_rows_that_lack_what_a_reward_needs(name, options, row, what):
     rewards = build_rewards([{"name": name, "options": options}], Scoring(), file="c")
     fine = {"prompt": "?", "final_answer": "5", "task": {"kind": "countdown", "numbers": [2, 3], "target": 5}}

@@ -5,45 +5,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from evidence.scores.overlap import Overlap, find_overlap, row_texts, split_words
 from trainer.data.builtin.reasoning import generate_rows
 
+CASES = yaml.safe_load(Path("tests/cases/scores/overlap.yaml").read_text("utf-8"))
+
 DATA = Path(__file__).parents[3] / "trainer" / "data" / "builtin"
 
-APPLES = {
-    "id": "apples",
-    "prompt": "Ann has 12 apples and eats 5 of them. How many apples are left in her basket?",
-    "expected": "7",
-}
-LONG = {
-    "id": "long",
-    "prompt": "Which river that rises in the Black Forest and ends in a delta at the Black Sea passes through more "
-    "capitals than any other river of the world?",
-    "expected": "Danube",
-}
+APPLES = CASES["apples"]
+LONG = CASES["long"]
 
 
 def of_rows(items: list[dict[str, Any]], *rows: tuple[str, str]) -> Overlap:
     return find_overlap(items, [((asked,), learned) for asked, learned in rows])
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("What is  1,200 − ５ ?", "what is 1200 - 5"),
-        ("What is 12-5?", "what is 12 - 5"),
-        ("What is 12 + 5?", "what is 12 + 5"),
-        ("Add -3 and 3.5.", "add - 3 and 3.5"),
-        ("From 12:48, well-known, to (12:59)", "from 12:48 well known to 12:59"),
-        ("ﬁne STRASSE, **bold** key_name", "fine strasse bold key name"),
-        ("x*y and x^y", "x * y and x ^ y"),
-        ("東京は?", "東 京 は"),
-        ("की", "की"),
-        ("???", "???"),
-        (" \n", ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), CASES["words"])
 def test_spelling_does_not_count_and_figures_do(text: str, words: str) -> None:
     assert " ".join(split_words(text)) == words
 
@@ -56,12 +35,7 @@ def test_a_question_in_other_spelling_is_the_same() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "learned", "is_near"),
-    [
-        ("Ann has 12 apples and eats 5 of them. What remains?", "12 - 5 = 7", True),
-        ("Ann has 12 apples and eats 7 of them. What remains?", "12 - 7 = 5", False),
-        ("Ann has 12 apples and eats 5 of them. What remains?", "12 - 5 = 8", False),
-        ("Ann has 12 apples. What remains if she eats 5 of them?", "7", False),
-    ],
+    CASES["near"],
     ids=["in other words", "another number", "another answer", "no half in a row"],
 )
 def test_near_is_half_of_an_item_with_its_figures_and_its_answer(asked: str, learned: str, is_near: bool) -> None:

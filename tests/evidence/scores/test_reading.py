@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+import yaml
 
 from evidence.rewards import Attempt, build_rewards
 from evidence.scores.forms import last_number, parse_number, same_number
@@ -24,6 +25,8 @@ from evidence.scores.reading import (
     last_boxed,
     read_scoring,
 )
+
+CASES = yaml.safe_load(Path("tests/cases/scores/answers.yaml").read_text("utf-8"))
 
 TEXTS = (
     "So it is 12.\n#### 1,234",
@@ -45,27 +48,7 @@ def by_re(pattern: str, text: str) -> str | None:
     return found[-1][1] if found[-1].re.groups and found[-1][1] is not None else found[-1][0]
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        r"#### (.*)",
-        r"#### *(-?[\d,]+(?:\.\d+)?)",
-        r"(?i)answer:\s*\(?([a-d])\)?",
-        r"\\boxed\{([^}]*)\}",
-        r"(?m)^#### (\d+)$",
-        r"(?s)is (.+)$",
-        r"\b([ab]+?)\b",
-        r"(?:a|ab)(?:b|x)?",
-        r"[^\]\s]+$",
-        r"(ab){2}|a{1,2}b",
-        r"x*?b",
-        r"(a)|b",
-        r"\x61b",
-        r"(?:ab|a)(?:ab|b){1,}",
-        r"\A.",
-        r"\Bb",
-    ],
-)
+@pytest.mark.parametrize("pattern", CASES["patterns"])
 @pytest.mark.parametrize("text", TEXTS)
 def test_the_last_match_is_that_of_re(pattern: str, text: str) -> None:
     assert find_last_match(pattern, text) == by_re(pattern, text)
@@ -139,20 +122,7 @@ def test_an_unsupported_pattern_is_refused(pattern: str, why: str) -> None:
     assert str(caught.value).startswith(why)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text", "could"),
-    [
-        (r"#### (\d+)", "7", True),
-        (r"#### (\d+)", "-7", False),
-        (r"#### \d+", "7", False),
-        (r"#### \d+", "#### 7", True),
-        (r"(?i)answer: (yes|no)$", "YES", True),
-        (r"answer:(\s\w+)", "yes", True),
-        (r"(\d+)|none", "none", True),
-        (r"[^\s\S]", "7", False),
-        (r"^(a+)$", "aab", False),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "text", "could"), CASES["captures"])
 def test_what_a_pattern_can_capture_is_what_it_captures_in_some_output(pattern: str, text: str, could: bool) -> None:
     outputs = [text, f"#### {text}", f"answer: {text}", f"answer:{text}"]
     found = [match for output in outputs for match in re.finditer(pattern, output)]
@@ -160,18 +130,7 @@ def test_what_a_pattern_can_capture_is_what_it_captures_in_some_output(pattern: 
     assert (text in read) is could is can_capture(pattern, text)
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("<answer> 4 2\n</answer> and more", "4 2"),
-        ("<answer>1</answer> no, <answer>2</answer>", "2"),
-        ("<answer>1</answer><answer>2", None),
-        ("<answer></answer>", ""),
-        ("</answer>42<answer>", None),
-        ("<ANSWER>42</ANSWER>", None),
-        ("", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "answer"), CASES["tags"])
 def test_answer_is_what_stands_in_the_last_block(text: str, answer: str | None) -> None:
     assert extract_answer(text) == answer
 
@@ -203,26 +162,7 @@ def test_the_form_is_a_readable_answer_without_tags() -> None:
     assert found == [True, False, False, True]
 
 
-@pytest.mark.parametrize(
-    ("answer", "text", "read"),
-    [
-        ("tags", "<answer>4</answer>", "4"),
-        ("tags", "4", None),
-        ("whole", " 5\n", "5"),
-        ("whole", " \n", None),
-        ("whole", "The answer is 5.", "The answer is 5."),
-        ("last_number", "3 + 4 = 7", "7"),
-        ("last_number", "none at all", None),
-        ("last_line", "Think.\n\n Bob \n\n", "Bob"),
-        ("last_line", "", None),
-        ("choice", "I think it is (B).", "B"),
-        ("choice", "b", "B"),
-        ("choice", "A man and a dog.", None),
-        ("choice", "I say C because A is wrong", "A"),
-        ("regex", "x\n#### 42 \n", "42"),
-        ("regex", "42", None),
-    ],
-)
+@pytest.mark.parametrize(("answer", "text", "read"), CASES["readers"])
 def test_the_answer_of_each_reader(answer: str, text: str, read: str | None) -> None:
     assert Scoring(answer=answer, answer_regex="#### (.*)" if answer == "regex" else None).read(text) == read
 
@@ -244,42 +184,12 @@ def test_what_counts_as_right(scoring: Scoring, text: str, accepted: list[str], 
     assert scoring.verdict(text, "stop", accepted)["correct"] is correct
 
 
-@pytest.mark.parametrize(
-    ("text", "expected", "right"),
-    [
-        ("The answer is 4.", "4", True),
-        ("4 apples and 5 pears", "4", False),
-        ("<answer>1,234</answer>", "1234", True),
-        ("So the answer is (B).", "B", True),
-        ("He is her Husband!", "husband", True),
-        ("husband, I think", "husband", False),
-        ("Her name is Ann Lee", "ann lee", True),
-        ("a + b", "+", False),
-        ("it is +", "+", True),
-        ("so 2 * (10+1)", "2*(10+1)", True),
-        ("2+10*1", "2*(10+1)", False),
-        ("12*(10+1)", "2*(10+1)", False),
-        ("", "4", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected", "right"), CASES["lenient"])
 def test_the_end_of_an_output_is_taken_leniently(text: str, expected: str, right: bool) -> None:
     assert is_right_leniently(text, expected) is right
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("5-3", None),
-        ("x = -3.50", "-3.50"),
-        ("x = −2", "-2"),
-        ("$1,234.50.", "1,234.50"),
-        ("1,2", None),
-        ("3.14.", "3.14"),
-        ("1e3 m", "1e3"),
-        (".5", ".5"),
-        ("", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "number"), CASES["last_number"])
 def test_the_last_number_of_a_text(text: str, number: str | None) -> None:
     assert last_number(text) == number
 
@@ -313,14 +223,7 @@ def test_the_reader_agrees_with_a_careful_one_but_for_the_forms_that_are_stated(
     assert len(FORMS) >= 150
 
 
-OF_STRANGERS = [
-    ("It is \\boxed{\\frac{1}{2}}.", "2"),
-    ("It is 2/3", "3"),
-    ("It is (1,2)", "2"),
-    ("It is 999999.", "1000000"),
-    ("It is 20240101.", "20240102"),
-    ("It is 123456789012345678901", "123456789012345678902"),
-]
+OF_STRANGERS = CASES["parts_and_neighbours"]
 
 
 @pytest.mark.parametrize(("text", "expected"), OF_STRANGERS)
