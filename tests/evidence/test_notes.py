@@ -11,7 +11,7 @@ from commands import run_command
 from refusals import catch_problems
 from synthetic import write_run
 
-from evidence.bundle.build import build_bundle, checklist
+from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
 from evidence.index.index import check_paths, index_folder
 from evidence.notes import Notes, NotesEdit, change_notes, read_notes
@@ -129,13 +129,6 @@ def test_bundle_contains_notes(tmp_path: Path) -> None:
         page = bundle.read("REPORT.html").decode()
     assert "Look: &lt;script&gt;alert(1)&lt;/script&gt;<br>2nd line" in page
     assert "They are not evidence and do not affect the grade." in page
-
-
-def test_secret_in_a_note_is_not_packed(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, "run")
-    change_notes([folder], NotesEdit(note="token: hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"), NOW)
-    blocked = [item for item in checklist([folder]) if item.state == "blocked"]
-    assert [(item.what, item.detail.partition(":")[0]) for item in blocked] == [("secrets", "notes.json")]
 
 
 def test_notes_of_another_tools_run(tmp_path: Path) -> None:

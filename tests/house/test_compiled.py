@@ -1,6 +1,5 @@
 """Programs that tests keep: what they say of themselves is what a new one says, and half an entry does no harm."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -41,39 +40,6 @@ def test_a_kept_program_has_the_memory_and_the_places_of_a_new_one(kept: Path):
     assert str(read.memory_analysis()) == str(new.memory_analysis())
     assert read.as_text() == new.as_text()
     assert read.cost_analysis() == new.cost_analysis()
-
-
-def test_half_an_entry_is_compiled_anew_and_removed_by_the_next_session(kept: Path):
-    program()
-    [entry] = kept.glob("jit_double-*-cache")
-    whole = entry.read_bytes()
-    entry.write_bytes(whole[: len(whole) // 2])
-    a = jnp.eye(64)
-    assert float(program()(a, jnp.eye(64))[1]) == 64
-    compiled.clean(kept)
-    assert not entry.exists()
-    program()
-    assert entry.stat().st_size > len(whole) // 2
-
-
-def test_above_its_size_the_folder_loses_what_was_read_longest_ago(tmp_path: Path):
-    for number, folder in enumerate(["old", "new", "new"]):
-        entry = tmp_path / folder / f"{number}-cache"
-        entry.parent.mkdir(exist_ok=True)
-        entry.write_bytes(b"\0" * 1000)
-        os.utime(entry, (number, number))
-    (tmp_path / "new" / compiled.CHECKED).touch()
-    compiled.clean(tmp_path / "new", limit_bytes=2500)
-    assert [path.name for path in sorted(tmp_path.glob("*/*-cache"))] == ["1-cache", "2-cache"]
-
-
-def test_another_processor_and_other_flags_have_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    mine = compiled.prepare("--flag")
-    assert mine.is_relative_to(tmp_path)
-    assert compiled.prepare("--flag") == mine != compiled.prepare("--other")
-    monkeypatch.setattr(compiled, "_instruction_sets", lambda: "flags: sse2")
-    assert compiled.prepare("--flag") != mine
 
 
 @pytest.mark.compiles_anew

@@ -3,7 +3,6 @@
 import importlib.util
 import re
 import shlex
-from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from typer.main import get_command
 
 from trainer.config.load import load_config
-from trainer.config.tree import GROUPS, Config
 from trainproof.cli import app as command
 
 DOCS = sorted(page for page in Path("docs").rglob("*.md") if page.parent.name != "decisions")
@@ -36,33 +34,6 @@ def test_the_index_links_every_page():
     assert [
         page.name for page in DOCS if page.name != "index.md" and f"]({page.relative_to('docs')})" not in index
     ] == []
-
-
-def test_every_key_of_the_program_has_one_line():
-    page = Path("docs/reference/configuration.md").read_text(encoding="utf-8")
-    keys = [entry.name for entry in fields(Config) if entry.name not in GROUPS]
-    keys += [f"{name}.{entry.name}" for name, group in GROUPS.items() if is_dataclass(group) for entry in fields(group)]
-    assert re.findall(r"^\| `([a-z_0-9.]+)` \|", page, re.MULTILINE) == keys
-
-
-@pytest.mark.parametrize(
-    ("node", "said"),
-    [
-        ({"type": "integer", "minimum": 8, "maximum": 1024}, "8 to 1,024"),
-        ({"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 10}, "above 0, at most 10 or `null`"),
-        ({"type": "number", "minimum": 0, "exclusiveMaximum": 0.5}, "0 to below 0.5"),
-        ({"enum": ["full", None]}, "`full`, `null`"),
-        ({"type": "boolean"}, "`true`, `false`"),
-        ({"type": "integer", "minimum": 0, "maximum": 16, "x-unit": "MiB"}, "0 to 16 MiB"),
-    ],
-)
-def test_a_range_in_words(made, node, said):
-    assert made.range_of(node) == said
-
-
-def test_a_default_that_came_later_says_what_was_before(made):
-    node = {"description": "How.", "x-since": "1.2", "x-before": None}
-    assert made.meaning_of(node, "data.how") == "How. A configuration of an earlier version than 1.2 has `null`."
 
 
 def commands_of(page: Path) -> list[list[str]]:

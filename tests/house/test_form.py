@@ -1,6 +1,7 @@
 """Docstrings, documents, locks and committed files."""
 
-import ast
+import doctest
+import importlib
 import re
 import subprocess
 from pathlib import Path
@@ -9,15 +10,18 @@ import pytest
 from recipes import new_files
 
 PACKAGES = ("trainproof", "schemas", "evidence", "trainer", "launch", "dashboard")
-SOURCES = [path for name in PACKAGES for path in sorted(Path(name).rglob("*.py"))]
+EXAMPLES = [path for name in PACKAGES for path in sorted(Path(name).rglob("*.py")) if ">>> " in path.read_text()]
 DOCUMENTS = [Path("README.md"), Path("CONTRIBUTING.md"), Path("CHANGELOG.md"), *sorted(Path("docs").rglob("*.md"))]
 
 MADE = ("submission_runs/", "bundles/", ".venv", "output/", "export/", "checkpoints/", "states/")
 """Paths that documents name and that only running something makes."""
 
 
-def test_every_module_has_a_docstring():
-    assert [path for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))] == []
+@pytest.mark.parametrize("path", EXAMPLES, ids=str)
+def test_examples_in_docstrings(path: Path):
+    module = importlib.import_module(".".join(path.with_suffix("").parts))
+    result = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
+    assert (result.attempted > 0, result.failed) == (True, 0)
 
 
 def names_in(text: str) -> set[str]:

@@ -1,11 +1,7 @@
-import doctest
-import importlib
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
-
-import pytest
 
 from schemas.catalog import KINDS, document_kind, node_types, resolve_node, row_fields, schema
 
@@ -51,10 +47,3 @@ def test_the_fields_of_a_metric_row_are_those_of_the_schema():
     assert [name for name, node in nodes.items() if set(node_types(node)) - {"integer", "number", "null"}] == ["time"]
     large = [field.name for field in row_fields() if field.panel and field.panel.get("large")]
     assert large == ["loss", "reward_mean"]
-
-
-@pytest.mark.parametrize("name", ["schemas.validate", "schemas.formats", "schemas.reading"])
-def test_examples_in_docstrings(name):
-    result = doctest.testmod(importlib.import_module(name))
-    assert result.attempted > 0
-    assert result.failed == 0

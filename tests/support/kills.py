@@ -199,6 +199,7 @@ def left_behind(folder: Path, told: Told) -> dict[str, Any]:
         "rows": {name: len(run.rows(name).values) for name in ROW_FILES},
         "last_file": next((name for name in reversed((*layout.ROLES,)) if (folder / name).exists()), None),
         "checkpoint": latest_step(folder),
+        "state": next((row["state_sha256"] for row in reversed(run.rows(layout.CHAIN).values)), None),
     }
 
 

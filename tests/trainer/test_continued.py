@@ -31,6 +31,9 @@ RESUMED: dict[str, dict[str, Any]] = {
     "float32": {},
     "bfloat16": {"optimizer": {"state": "bfloat16"}},
     "int8": {"optimizer": {"state": "int8"}},
+    "lora": {"method": {"kind": "lora", "dropout": 0.1}, "precision": {"params": "bfloat16", "compute": "bfloat16"}},
+    "nf4": {"method": {"kind": "lora", "base": "nf4"}, "precision": {"params": "bfloat16"}},
+    "float16": {"precision": {"compute": "float16"}},
     "packed": {"data": {"packing": True}, "batch": {"microbatch_size": 2, "accumulation_steps": 2}},
 }
 

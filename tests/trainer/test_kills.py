@@ -86,6 +86,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint(found):
     for outcome in found["resumed"]:
         assert outcome["killed"]["checkpoint"] >= 5
         assert (outcome["exit"], outcome["status"], outcome["errors"]) == (0, "succeeded", [])
+        assert outcome["state"] == found["whole"]["state"], "bit for bit that of a run that nobody killed"
         assert not any(outcome["lost"].values())
 
 

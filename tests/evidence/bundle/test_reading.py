@@ -22,7 +22,6 @@ from evidence.bundle.reading import read_content, read_entries
 from evidence.bundle.verify import unpacked_run, verify_bundle
 from schemas.problems import Problem, ProblemError
 from schemas.render import render_text
-from trainproof.cli.app import main
 
 NOT_HOSTILE = {"no_entries", "not_a_bundle"}
 WHOLE_ARCHIVE = {
@@ -263,13 +262,6 @@ def test_link_in_an_unpacked_bundle_is_refused(bundle: Path, tmp_path: Path) -> 
         archive.extractall(tmp_path / "here")
     (tmp_path / "here" / "more").symlink_to("/etc")
     assert [(each.code, each.file) for each in errors(tmp_path / "here")] == [("TP802", "more")]
-
-
-def test_run_is_not_an_unpacked_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = write_run(tmp_path, "demo-1")
-    with pytest.raises(SystemExit, match="2"):
-        main(["verify", str(run)])
-    assert "This folder is not an unpacked bundle.\n  Next: Pass a bundle " in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
 from evidence.grade import check_run
 from evidence.imports.importing import ImportResult, import_run
-from evidence.index.index import check_paths, index_runs
+from evidence.index.index import index_runs
 from evidence.run import read_run
 from schemas.validate import read_document
 from trainproof.cli import app as command
@@ -186,16 +186,6 @@ def test_contradicted_figures_are_not_shown(tmp_path: Path) -> None:
     imported("two_models", tmp_path)
     (summary,) = index_runs(tmp_path)
     assert (summary.grade, summary.model, summary.last_loss) == ("contradictory", None, 4.0)
-
-
-def test_check_names_the_recognised_files(tmp_path: Path) -> None:
-    folder = write(tmp_path / "theirs", {"train.log": "step 1 loss: 2.0\nstep 2 loss: 1.5\n"})
-    (problem,) = check_paths([folder]).all_findings
-    assert (problem.code, problem.what) == (
-        "TP517",
-        "trainproof did not write this folder; it holds console log (train.log) with 2 metric rows.",
-    )
-    assert f"`trainproof import {folder} --name NAME`" in problem.next
 
 
 def test_the_verb(tmp_path: Path) -> None:

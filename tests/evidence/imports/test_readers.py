@@ -30,12 +30,6 @@ EVENTS = "events.out.tfevents.1"
 # Courses of losses
 
 
-def test_a_resumed_run_ends_in_its_last_log() -> None:
-    found = tool_figures(read_tool_folder(CASES / "foreign" / "resumed_in_another_log" / "folder"))
-    assert (found.steps_done, found.steps_planned, found.last_loss) == (100, 100, 1.901)
-    assert tuple(found.losses) == (2.9, 2.8, 2.7, 2.6, 2.5, 2.301, 2.201, 2.101, 2.001, 1.901)
-
-
 def test_a_course_that_ends_in_nan_has_no_last_loss() -> None:
     folder = CASES / "foreign" / "not_finite_to_the_end" / "folder"
     found = tool_figures(read_tool_folder(folder))

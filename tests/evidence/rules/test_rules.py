@@ -48,24 +48,6 @@ def test_missing_values_are_not_shared() -> None:
     assert copies(RUN, replace(MOVED, measured=None, state=None), empty, replace(empty, folder=Path("runs/d"))) == {}
 
 
-def test_unchanged_copies_are_only_noted_and_many_are_counted() -> None:
-    original = replace(RUN, content="manifest")
-    copy = replace(original, folder=Path("runs/a-backup"))
-    also = replace(original, folder=Path("elsewhere/a"))
-    changed = replace(original, folder=Path("runs/b"), content="other manifest")
-    note = ("TP423", "note", "a-backup is an unchanged copy of a.")
-    assert copies(original, copy) == {"a": [note], "a-backup": [note]}
-    what = "a-backup and elsewhere/a are unchanged copies of a."
-    assert find_copies([original, copy, also])[original.folder][0].what == what
-    assert copies(original, copy, changed)["a"] == [
-        note,
-        ("TP421", "error", "Every row of a has the time and the loss of the same row in b."),
-        ("TP309", "error", "a has the same run id as b: a."),
-    ]
-    many = [replace(original, folder=Path(f"runs/{number:04}")) for number in range(1200)]
-    assert copies(original, *many)["a"][0][2] == "0000, 0001, 0002 and 1,197 more are unchanged copies of a."
-
-
 Row = dict[str, Any]
 
 

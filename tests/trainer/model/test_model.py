@@ -1,12 +1,8 @@
 """Methods: what is trained and saved, that interruption changes no bit, and that merged equals unmerged."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -155,27 +151,3 @@ def test_the_count_of_trained_parameters_is_that_which_peft_prints():
     assert sum(shape.size for shape in model.base.values()) == 3_085_938_688
     in_tower = 32 * 3 * 8 * (1280 + 3420)
     assert sum(shape.size for shape in model.trained.values()) + in_tower == 18_576_384
-
-
-KILLED_METHODS = ("full", "lora", "nf4", "int8", "float16")
-
-
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    program = Path(__file__).parents[2] / "support" / "method_kills.py"
-    command = [sys.executable, str(program), str(tmp_path_factory.mktemp("methods")), *KILLED_METHODS]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", KILLED_METHODS)
-def test_a_killed_run_that_is_continued_ends_with_the_same_bits(method: str, outcomes: dict[str, Any]):
-    outcome = outcomes[method]
-    assert (outcome["ended"], outcome["exits"]) == (-9, [0, 0])
-    whole, joined = outcome["rows"]
-    assert [row[0] for row in whole] == list(range(1, 9))
-    assert joined == whole
-    assert outcome["states"][0] == outcome["states"][1]
-    assert (whole[0][-1] is not None) == (method == "float16")

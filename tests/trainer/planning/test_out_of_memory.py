@@ -3,7 +3,6 @@
 A case is a text of `tests/cases/out_of_memory`; its figures in `cases.json` were worked out by hand.
 """
 
-import doctest
 import json
 import string
 import time
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from refusals import catch_problem
 
 from schemas.problems import ProblemError
-from trainer.planning import duration, out_of_memory
 from trainer.planning.out_of_memory import explanation, explanation_text, parse, parse_bytes, read_out_of_memory
 
 CASES = Path(__file__).parents[2] / "cases" / "out_of_memory"
@@ -103,8 +101,3 @@ def test_the_time_of_reading_is_linear():
         assert parse(hostile * count) is None
         times.append(time.process_time() - start)
     assert times[1] < 60 * max(times[0], 0.01)
-
-
-@pytest.mark.parametrize("module", [out_of_memory, duration])
-def test_examples_in_docstrings(module):
-    assert doctest.testmod(module).failed == 0
