@@ -248,9 +248,7 @@ def test_absurd_values_do_not_stop_the_list(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_at_work", [True, False], ids=["at work", "at its end"])
-def test_running_run_is_throttled_only_on_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_at_work: bool
-) -> None:
+def test_running_run_is_throttled_only_on_request(tmp_path, monkeypatch, is_at_work):
     folder = write_run(tmp_path, "run")
     monkeypatch.setattr("evidence.index.index.REST", 1e9)
     index = RunIndex(tmp_path)
@@ -374,9 +372,7 @@ def test_interrupted_refresh_is_cached(root: Path, read: list[str], tmp_path: Pa
     assert len(read) == 1
 
 
-def test_cache_replaces_those_of_earlier_versions_and_has_a_seal_of_its_own(
-    root: Path, read: list[str], tmp_path: Path
-) -> None:
+def test_cache_replaces_those_of_earlier_versions_and_has_a_seal_of_its_own(root, read, tmp_path):
     folder = tmp_path / "kept"
     folder.mkdir()
     (folder / "0123.jsonl").write_text("{}\n")
@@ -463,9 +459,7 @@ def test_workers_give_the_same_entries_in_the_same_order(folders: list[Path], he
     assert [run.path for run in check_paths(folders).runs] == folders
 
 
-def test_runs_of_a_dead_worker_are_read_here(
-    folders: list[Path], helpers: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_runs_of_a_dead_worker_are_read_here(folders, helpers, monkeypatch, tmp_path):
     for command in ("/bin/false", str(tmp_path / "absent")):
         monkeypatch.setattr("sys.executable", command)
         assert [entry.summary.run_id for entry in iter_entries(folders)] == [folder.name for folder in folders]
@@ -488,14 +482,8 @@ OTHER_FOLDERS = f"{WORKER} sys.stdin = io.StringIO(json.dumps(json.load(sys.stdi
     ids=["a library prints", "noise", "cut off", "other bytes", "other folders"],
 )
 def test_output_of_a_worker_that_is_no_entry_is_not_used(
-    script: str,
-    read_here: int,
-    folders: list[Path],
-    helpers: None,
-    read: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    script, read_here, folders, helpers, read, tmp_path, monkeypatch
+):
     worker = tmp_path / "worker"
     worker.write_text(f"#!/bin/sh\n{script.format(python=sys.executable)}\n")
     worker.chmod(0o755)

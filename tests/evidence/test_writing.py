@@ -292,9 +292,7 @@ COMMIT = {"vcs": "git", "commit_id": "47b000e7b4"}
     ],
     ids=["an index", "a folder", "an editable folder", "a repository", "an archive"],
 )
-def test_extras_are_installed_from_the_same_origin(
-    origin: dict[str, object] | None, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_extras_are_installed_from_the_same_origin(origin, command, tmp_path, monkeypatch):
     metadata = tmp_path / "trainproof-0.1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: trainproof\nVersion: 0.1.0\n")

@@ -1,4 +1,4 @@
-"""Docstrings, documents, locks and committed files."""
+"""Examples in docstrings, documents, locks, committed files, and texts of rules."""
 
 import doctest
 import importlib
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from recipes import new_files
+
+from schemas.problems import all_rules
 
 PACKAGES = ("trainproof", "schemas", "evidence", "trainer", "launch", "dashboard")
 EXAMPLES = [path for name in PACKAGES for path in sorted(Path(name).rglob("*.py")) if ">>> " in path.read_text()]
@@ -81,3 +83,10 @@ def test_the_lock_is_pinned_and_hashed(lock: str, least: int):
     assert len(pins) >= least
     assert all(re.match(r"^[a-z0-9._-]+==\S+", pin) for pin in pins)
     assert all(pin.endswith("\\") for pin in pins), "a hash follows each"
+
+
+def test_every_code_in_use_has_texts_in_sentences_and_every_text_is_used():
+    sources = [path.read_text(encoding="utf-8") for name in PACKAGES for path in Path(name).rglob("*.py")]
+    rules = all_rules()
+    assert {code for source in sources for code in re.findall(r'"(TP\d{3})"', source)} == set(rules)
+    assert [code for code, rule in rules.items() if not (rule.why.endswith(".") and rule.fix.endswith("."))] == []

@@ -29,9 +29,7 @@ def shorten_configs(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_full_run_and_a_lora_run_from_its_export(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_a_full_run_and_a_lora_run_from_its_export(tmp_path, monkeypatch, capsys):
     shorten_configs(tmp_path)
     monkeypatch.setattr(train, "CONFIGS", tmp_path)
     monkeypatch.chdir(tmp_path)

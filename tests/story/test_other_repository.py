@@ -177,9 +177,7 @@ def test_judging_needs_the_light_packages_only(action: Action, repository: Path)
         ("queue add --config a.yaml", "flax, gguf, huggingface-hub and 9 more", "train"),
     ],
 )
-def test_a_verb_without_its_extra_says_what_to_install(
-    action: Action, product: Path, repository: Path, verb: str, lacking: str, extras: str
-) -> None:
+def test_a_verb_without_its_extra_says_what_to_install(action, product, repository, verb, lacking, extras):
     assert ran(action.program, *verb.split(), cwd=repository) == Done(
         2,
         "",

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -61,9 +60,7 @@ def test_same_input_gives_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [".", "../demo", "demo/.."])
-def test_bundle_does_not_depend_on_how_the_folder_is_named(
-    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bundle_does_not_depend_on_how_the_folder_is_named(given, tmp_path, monkeypatch):
     run = write_run(tmp_path, "demo", status="failed")
     (run / "demo").mkdir()
     whole = build_bundle([run], tmp_path / "whole.zip", allow_partial=True)
@@ -172,9 +169,7 @@ TOKEN = f"line\npush to https://user:hf_{'aB3' * 11}x@huggingface.co/me\n"
         (lambda run: (run / "x").write_text(TOKEN), "TP846", "demo/x", 1),
     ],
 )
-def test_what_cannot_be_packed(
-    change: Callable[[Path], object], code: str, file: str, exit_code: int, tmp_path: Path
-) -> None:
+def test_what_cannot_be_packed(change, code, file, exit_code, tmp_path):
     run = write_run(tmp_path / "runs", "demo")
     folders = change(run)
     folders = folders if isinstance(folders, list) else [run]
@@ -303,9 +298,7 @@ def test_checklist_of_bad_runs(tmp_path: Path) -> None:
         ("trained_params.safetensors", 100, False, "ok", "possible"),
     ],
 )
-def test_large_weights_are_packed_only_on_request(
-    weights: str, size: int, with_weights: bool, state: str, detail: str, tmp_path: Path
-) -> None:
+def test_large_weights_are_packed_only_on_request(weights, size, with_weights, state, detail, tmp_path):
     run = write_run(tmp_path, "demo")
     (run / weights).parent.mkdir(exist_ok=True)
     (run / weights).write_bytes(b"\0arrays of ada@example.org, which are no text")

@@ -8,7 +8,6 @@ import random
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -62,9 +61,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_hostile_archives_are_refused_before_anything_is_written(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hostile_archives_are_refused_before_anything_is_written(name, tmp_path, monkeypatch):
     if name not in NOT_HOSTILE:
         monkeypatch.setattr(tempfile, "TemporaryDirectory", lambda *_, **__: pytest.fail("a folder was made"))
     path = tmp_path / "hostile.zip"
@@ -194,9 +191,7 @@ def errors(path: Path) -> list[Problem]:
     ("add", "folder", "ignored"),
     [(finder_files, "", "files"), (finder_files, "mine/", "files"), (explorer_files, "my bundle/", "2 files")],
 )
-def test_repacked_bundle_verifies_with_one_note(
-    add: Callable[[dict[str, bytes], str], dict[str, bytes]], folder: str, ignored: str, bundle: Path, tmp_path: Path
-) -> None:
+def test_repacked_bundle_verifies_with_one_note(add, folder, ignored, bundle, tmp_path):
     again = packed(tmp_path / "again.zip", add(contents(bundle), folder), (folder,) if folder else ())
     ((code, what),) = notes(again)
     assert code == "TP816"
@@ -233,9 +228,7 @@ def test_unpacked_bundle_verifies(bundle: Path, tmp_path: Path) -> None:
         ({"mine/runs/demo-1/log.jsonl": None}, "TP821"),
     ],
 )
-def test_changed_repacked_bundle_fails(
-    change: dict[str, bytes | None], code: str, bundle: Path, tmp_path: Path
-) -> None:
+def test_changed_repacked_bundle_fails(change, code, bundle, tmp_path):
     files = finder_files(contents(bundle), "mine/") | change
     kept = {name: content for name, content in files.items() if content is not None}
     assert code in {each.code for each in errors(packed(tmp_path / "again.zip", kept))}

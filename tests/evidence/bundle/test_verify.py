@@ -143,9 +143,7 @@ def test_changes_of_runs_with_recomputed_lists_are_found(bundle: Path, tmp_path:
         ("REPORT.html", None, set()),
     ],
 )
-def test_forged_files_with_recomputed_lists(
-    bundle: Path, tmp_path: Path, name: str, content: Any, expected: set[str]
-) -> None:
+def test_forged_files_with_recomputed_lists(bundle, tmp_path, name, content, expected):
     files = contents(bundle)
     if isinstance(content, tuple):
         content = files[name].replace(*content, 1)
@@ -167,9 +165,7 @@ def test_forged_files_with_recomputed_lists(
         (lambda m: m["made_by"].update(version="0.0.1", build="0" * 64), set()),
     ],
 )
-def test_lies_of_the_bundle_manifest(
-    bundle: Path, tmp_path: Path, lie: Callable[[dict[str, Any]], object], expected: set[str]
-) -> None:
+def test_lies_of_the_bundle_manifest(bundle, tmp_path, lie, expected):
     assert codes(verify_bundle(pack(edit_manifest(contents(bundle), lie), tmp_path / "forged.zip"))) == expected
 
 

@@ -280,9 +280,7 @@ def verdict(*folders: Path) -> PairVerdict:
     # All 40 right against none: McNemar's p is 2^-39. Twice the same answers: p is 1.
     [(0.0, 1.0, "better"), (1.0, 0.0, "worse"), (0.5, 0.5, "cannot tell")],
 )
-def test_a_difference_is_called_one_where_chance_is_no_likely_reason(
-    tmp_path: Path, first: float, second: float, word: str
-):
+def test_a_difference_is_called_one_where_chance_is_no_likely_reason(tmp_path, first, second, word):
     one = write_run(tmp_path, "a", items=40, correct=first)
     assert verdict(one, write_run(tmp_path, "b", items=40, correct=second)).word == word
 
@@ -314,9 +312,7 @@ def test_what_a_person_changed_is_apart_from_what_follows_from_it(tmp_path: Path
         ({"devices": {"kind": "TPU v5e"}}, 1.0, "Same settings, another device, another result"),
     ],
 )
-def test_where_nobody_changed_a_setting_it_is_said_what_else_differs(
-    tmp_path: Path, manifest: dict[str, object], correct: float, said: str
-):
+def test_where_nobody_changed_a_setting_it_is_said_what_else_differs(tmp_path, manifest, correct, said):
     one = write_run(tmp_path, "a", correct=0.0)
     assert verdict(one, write_run(tmp_path, "b", correct=correct, manifest=manifest)).sameness == said
 

@@ -186,9 +186,7 @@ def test_a_failed_smoke_run_failed_at_one_stage(tmp_path: Path) -> None:
         ({"weights_sha256": "a" * 64}, "first loss", None, "other first parameters"),
     ],
 )
-def test_figures_that_must_agree(
-    tmp_path: Path, model: dict[str, Any], name: str, agrees: bool | None, remark: str
-) -> None:
+def test_figures_that_must_agree(tmp_path, model, name, agrees, remark):
     found = figures(pair(tmp_path, manifest={"model": model}))[name]
     assert (found.agrees, found.remark) == (agrees, remark)
 
@@ -250,9 +248,7 @@ def test_the_same_configuration_goes_before_a_newer_smaller_one(tmp_path: Path) 
     assert newest_smoke_pair(list(found.values())) == ("own", "full")
 
 
-def test_newer_smoke_runs_of_other_configurations_do_not_hide_the_own_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_newer_smoke_runs_of_other_configurations_do_not_hide_the_own_one(tmp_path, monkeypatch):
     monkeypatch.setattr("evidence.compare.smoke._MAX_SMOKE_RUNS", 1)
     write_run(tmp_path, "full", steps=200, config={"seed": 0})
     for days, name, config in ((-1, "own", {}), (1, "other", {"optimizer": {"learning_rate": 0.5}})):

@@ -124,9 +124,7 @@ def predecessor(log: str, loss: float | str | None, score: float | str | None, *
         (predecessor(ROWS, 2.0, 0.5, num_steps=200), "contradictory"),
     ],
 )
-def test_a_folder_of_the_predecessor_is_graded_as_a_careful_reader_would(
-    tmp_path: Path, files: tools.Folder, grade: str
-) -> None:
+def test_a_folder_of_the_predecessor_is_graded_as_a_careful_reader_would(tmp_path, files, grade):
     assert check_run(read_run(tools.write(tmp_path / "run", files))).grade.name == grade
 
 

@@ -1,4 +1,8 @@
-"""Imports copy the originals, and checks read them again."""
+"""Folders of other tools: contents, grade and findings of each; imports copy them, and checks read them again.
+
+A case is `tests/cases/foreign/<name>/folder` with the files of another tool, and `<name>/problem.txt`. After a wanted
+change, write the texts anew with `WRITE_CASES=1 pytest tests/evidence/imports/test_importing.py` and read the difference.
+"""
 
 import errno
 import json
@@ -17,15 +21,59 @@ from typer.testing import CliRunner
 from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
 from evidence.grade import check_run
+from evidence.imports.folder import read_tool_folder
 from evidence.imports.importing import ImportResult, import_run
+from evidence.imports.run import ImportedRun
 from evidence.index.index import index_runs
 from evidence.run import read_run
+from schemas.render import render_text
 from schemas.validate import read_document
 from trainproof.cli import app as command
 from trainproof.cli.inspect import run_text
 
 CASES = Path(__file__).parents[2] / "cases" / "foreign"
+NAMES = sorted(path.parent.name for path in CASES.glob("*/folder"))
 NOW = datetime(2026, 11, 20, 15, 30, 12, tzinfo=UTC)
+
+
+def describe(view: ImportedRun) -> list[str]:
+    lines = [f"{tool}: {', '.join(files)}" for tool, files in view.tools.items()]
+    for fact in view.facts:
+        note = f" [{fact.note}]" if fact.note else ""
+        lines.append(f"fact {fact.name} = {fact.value!r} {fact.how} in {fact.source}{note}")
+    for row in view.metrics:
+        values = " ".join(f"{name}={value}" for name, value in row.values.items())
+        lines.append(f"row {values} stage {row.stage} in {row.source}")
+    for score in view.scores:
+        at = f" at {score.checkpoint}" if score.checkpoint else ""
+        note = f" [{score.note}]" if score.note else ""
+        lines.append(f"score {score.name} = {score.value}{at} in {score.source}{note}")
+    for one in view.predictions:
+        answer = (one.id, one.prompt, one.expected, one.output_text, one.extracted_answer, one.correct, one.reasoning)
+        lines.append(f"answer {answer!r} in {one.source}")
+    return lines
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_folder_is_read_and_graded(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(CASES / case)
+    report = check_run(read_run(Path("folder")))
+    parts = [
+        report.grade.name,
+        *report.grade.reasons,
+        "",
+        *describe(read_tool_folder(Path("folder"))),
+        "",
+        render_text(report.findings),
+    ]
+    text = "\n".join(parts)
+    if os.environ.get("WRITE_CASES"):
+        Path("problem.txt").write_text(text, "utf-8")
+    assert text == Path("problem.txt").read_text("utf-8")
+
+
+def test_there_are_enough_cases() -> None:
+    assert len(NAMES) >= 20
 
 
 def imported(case: str, root: Path) -> ImportResult:
@@ -36,7 +84,7 @@ def codes(folder: Path) -> list[str]:
     return [problem.code for problem in check_run(read_run(folder)).findings if problem.severity == "error"]
 
 
-@pytest.mark.parametrize("case", sorted(path.parent.name for path in CASES.glob("*/folder")))
+@pytest.mark.parametrize("case", NAMES)
 def test_every_folder_is_imported_whole_and_graded_as_before(case: str, tmp_path: Path) -> None:
     source = CASES / case / "folder"
     before = check_run(read_run(source))

@@ -48,9 +48,7 @@ def test_a_course_that_ends_in_nan_has_no_last_loss() -> None:
         ((10, 20, 30, 40), (20, 30, 50), [10, 20, 30, 40]),
     ],
 )
-def test_only_series_that_continue_are_joined(
-    first: tuple[int, ...], second: tuple[int, ...], expected: list[int]
-) -> None:
+def test_only_series_that_continue_are_joined(first, second, expected):
     rows = [
         MetricRow(values={"step": step, "loss": 3 - step / 100}, source=Citation(file=file))
         for file, steps in (("a.log", first), ("b.log", second))

@@ -134,9 +134,7 @@ def verify(
 
 
 @pytest.mark.parametrize("file", ["zip", "manifest"])
-def test_attested_run_is_verified(
-    file: str, sigstore: OwnSigstore, zipped: Path, commit: str, tmp_path: Path, capsys: Capture
-) -> None:
+def test_attested_run_is_verified(file, sigstore, zipped, commit, tmp_path, capsys):
     attested = zipped.read_bytes() if file == "zip" else contents(zipped)["runs/demo-1/run_manifest.json"]
     digest = hashlib.sha256(attested).hexdigest()
     code, out = verify(capsys, tmp_path, sigstore, zipped, "--repository", "ada/runs", commit=commit, digest=digest)
@@ -147,9 +145,7 @@ def test_attested_run_is_verified(
     assert f"  attestation.jsonl: {made} https://github.com/ada/runs/actions/runs/1/attempts/1\n" in out
 
 
-def test_other_file_commit_or_repository_fails(
-    sigstore: OwnSigstore, zipped: Path, commit: str, tmp_path: Path, capsys: Capture
-) -> None:
+def test_other_file_commit_or_repository_fails(sigstore, zipped, commit, tmp_path, capsys):
     flags = ("--repository", "ada/runs")
     for changes, error in [
         ({"digest": DIGEST, "commit": commit}, "error TP864: "),
@@ -160,9 +156,7 @@ def test_other_file_commit_or_repository_fails(
         assert (code, error in out, CONSISTENT in out) == (1, True, True)
 
 
-def test_unchecked_without_repository_or_root(
-    sigstore: OwnSigstore, zipped: Path, commit: str, tmp_path: Path, capsys: Capture
-) -> None:
+def test_unchecked_without_repository_or_root(sigstore, zipped, commit, tmp_path, capsys):
     """A forger has a repository too, and its workflows attest what they like."""
     code, out = verify(capsys, tmp_path, sigstore, zipped, commit=commit)
     assert (code, CONSISTENT in out) == (0, True)

@@ -173,9 +173,7 @@ INVALID = b"-----BEGIN SSH SIGNATURE-----\nAAAA\n-----END SSH SIGNATURE-----\n"
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"null", b'{"payloadType": "", "signatures": []}', INVALID])
-def test_invalid_signature_fails_if_requested_or_warns(
-    content: bytes, bundle: Path, keys: Path, capsys: Capture
-) -> None:
+def test_invalid_signature_fails_if_requested_or_warns(content, bundle, keys, capsys):
     Path(f"{bundle}.sig").write_bytes(content)
     code, out, _ = run(capsys, "verify", bundle, "--public-key", keys / "ada.pub")
     assert (code, f"error TP834: {bundle}.sig: " in out) == (1, True)
@@ -215,9 +213,7 @@ def test_signature_is_not_overwritten(signed: Path, keys: Path, capsys: Capture)
 
 
 @pytest.mark.parametrize("program", [None, "#!/bin/sh\necho 'unknown option -- Y\nusage: ssh-keygen' >&2\nexit 1\n"])
-def test_missing_or_old_ssh_keygen(
-    program: str | None, signed: Path, keys: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_or_old_ssh_keygen(program, signed, keys, tmp_path, capsys, monkeypatch):
     (tmp_path / "bin").mkdir()
     if program:
         (tmp_path / "bin" / "ssh-keygen").write_text(program)
@@ -318,9 +314,7 @@ def test_trusted_receipt_verifies_a_run(receipted: Path, keys: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("change", ["receipt", "signature"])
-def test_signature_of_other_content_is_no_proof(
-    change: str, receipted: Path, signed: Path, keys: Path, capsys: Capture
-) -> None:
+def test_signature_of_other_content_is_no_proof(change, receipted, signed, keys, capsys):
     trust_ada(capsys, keys)
     path = receipted / RECEIPTS / "replay.json"
     if change == "receipt":

@@ -175,14 +175,7 @@ NO_OVERLAP = {"rows_same": 0, "rows_near": 0, "items_same": 0, "items_near": 0, 
     ],
     ids=["older run, which counted equal prompts only", "fewer stated", "another file"],
 )
-def test_overlap_is_counted_again(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    spellings: list[str],
-    dataset: dict[str, Any],
-    code: str | None,
-    what: str,
-) -> None:
+def test_overlap_is_counted_again(tmp_path, monkeypatch, spellings, dataset, code, what):
     monkeypatch.chdir(tmp_path)
     first = write_run(tmp_path, "first")
     items = [json.loads(line) for line in (first / layout.PREDICTIONS).read_text("utf-8").splitlines()]

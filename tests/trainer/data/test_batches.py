@@ -140,9 +140,7 @@ def test_bucket_lengths(max_length: int, buckets: int, lengths: tuple[int, ...])
     seed=SEEDS,
     shuffle=st.booleans(),
 )
-def test_every_row_is_used_once_before_any_is_used_twice(
-    kinds: list[int], bucketed: bool, batch_size: int, seed: int, shuffle: bool
-):
+def test_every_row_is_used_once_before_any_is_used_twice(kinds, bucketed, batch_size, seed, shuffle):
     rows, chosen = len(kinds), kinds if bucketed else None
     source = build_source(rows, batch_size=batch_size, seed=seed, shuffle=shuffle, kinds=chosen)
     steps = 3 * rows // batch_size + 1

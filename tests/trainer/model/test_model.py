@@ -24,7 +24,6 @@ from trainer.model.model import build_model, combine
 from trainer.model.peft import read_adapter
 from trainer.model.source import known_source
 from trainer.recorder.progress import Watch
-from trainer.run import RunRequest
 
 QUIET = Watch(quiet=True)
 LORA = MethodConfig(kind="lora", rank=4, alpha=8.0, dropout=0.25, targets="attention.*,up")
@@ -84,9 +83,7 @@ def test_what_is_exported_of_a_run_computes_what_its_own_model_computes(low: Con
 
 
 @pytest.mark.slow
-def test_a_checkpoint_beside_another_base_is_refused(
-    low: Config, train: Callable[..., Path], order_of: Callable[..., RunRequest], tmp_path: Path
-):
+def test_a_checkpoint_beside_another_base_is_refused(low, train, order_of, tmp_path):
     for number, name in enumerate(("model", "other/model")):
         plain = task_of(replace(low, method=MethodConfig(), seed=number))
         export(tmp_path / name, initial_params(plain), plain.model.source)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from model_folders import change_json
 from our_adapters import METHODS, write
 from refusals import catch_problem, catch_problems
@@ -82,24 +83,7 @@ def test_several_adapters_are_merged_by_their_weights_and_a_tied_head_stays_tied
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("use_dora", True),
-        ("peft_type", "IA3"),
-        ("bias", "all"),
-        ("init_lora_weights", "pissa"),
-        ("task_type", "SEQ_CLS"),
-        ("layer_replication", [[0, 2]]),
-        ("new_option", 3),
-        ("r", 0),
-        ("rank_pattern", {"(": 2}),
-        ("alpha_pattern", {"q_proj": "2"}),
-        ("lora_alpha", "8"),
-        ("lora_dropout", 1.0),
-        ("modules_to_save", "lm_head"),
-        ("modules_to_save", 3),
-        ("trainable_token_indices", [3, 5]),
-    ],
+    ("key", "value"), yaml.safe_load((ADAPTERS / "refused_options.yaml").read_text("utf-8"))["refused"]
 )
 def test_invalid_and_unsupported_options_are_refused_by_name(key, value, tmp_path):
     [what] = refused(copied(ADAPTERS / "gemma2", tmp_path / "adapter", **{key: value}), base("gemma2"))

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import catch_problem
@@ -42,19 +43,7 @@ def test_a_real_text(name: str):
     assert "None" not in page
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "\n  \n",
-        "ValueError: shapes (3,4) and (5,6) not aligned",
-        "We killed the run after three hours, since it had been OOMing before.",
-        "OSError: [Errno 28] No space left on device",
-        "W bfc_allocator.cc:243] Allocator ran out of memory trying to allocate 1.25GiB; this is not a failure.",
-        "RESOURCE_EXHAUSTED: Quota exceeded for quota metric 'Requests'",
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1024.00 MiB.",
-    ],
-)
+@pytest.mark.parametrize("text", yaml.safe_load((CASES / "other_texts.yaml").read_text("utf-8"))["other_texts"])
 def test_other_text_is_refused(text: str):
     problem = catch_problem(read_out_of_memory, text, source="pasted.txt", exit_code=1)
     assert (problem.code, problem.file) == ("TP745", "pasted.txt")
