@@ -81,11 +81,6 @@ def test_template_of_a_predecessor_is_a_template(tmp_path: Path) -> None:
     assert 'run_manifest.json: The value is still "<PENDING>".' in reasons
 
 
-def test_empty_folder_is_not_a_run(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    assert graded(tmp_path / "empty") == ("not a run", ("empty: empty holds none of the files that a run writes.",))
-
-
 def test_long_lists_of_reasons_are_cut_and_counted(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run")
     changes = {"model/name": "other", "model/weights": "pretrained", "optimizer/name": "adafactor"}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from first_hour import folder_with_weights, rows_in, sums, write_rows
 from model_folders import chat, llama_folder
 from refusals import catch_problems
@@ -34,6 +35,8 @@ from trainer.first_config import (
 from trainer.model.model import build_model
 from trainer.model.source import known_source
 from trainer.runtime import CUDA_BYTES
+
+ANSWERS = yaml.safe_load(Path("tests/cases/rows/answers_of_rows.yaml").read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -234,27 +237,9 @@ def shape_of(path: Path) -> RowsShape:
     return read_shape(str(path))
 
 
-@pytest.mark.parametrize(
-    ("row", "answer"),
-    [
-        ({"prompt": "2 + 2?", "completion": " 4\n"}, ("2 + 2?", "4")),
-        ({"prompt": "2 + 2?", "completion": "Two and two.\n#### 4"}, ("2 + 2?", "4")),
-        ({"prompt": "2 + 2?", "completion": "<reasoning>x</reasoning>\n<answer>4</answer>"}, ("2 + 2?", "4")),
-        ({"prompt": "2 + 2?", "steps": [{"content": "x"}], "final_answer": "4"}, ("2 + 2?", "4")),
-        ({"instruction": "Add.", "input": "2, 2", "output": "4"}, ("Add.\n\n2, 2", "4")),
-        (chat(("system", "Be short."), ("user", "2 + 2?"), ("assistant", "4")), ("2 + 2?", "4")),
-        ({"conversations": [{"from": "human", "value": "2 + 2?"}, {"from": "gpt", "value": "4"}]}, ("2 + 2?", "4")),
-        (chat(("user", "Hi."), ("assistant", "Yes?"), ("user", "2 + 2?"), ("assistant", "4")), None),
-        ({"prompt": "Tell a story.", "completion": "Once there was a fox. " * 5}, None),
-        ({"prompt": "2 + 2?", "completion": "<answer>4"}, None),
-        ({"prompt": "1 : 2?", "completion": r"So\n$\boxed{\frac{1}{2}}$."}, ("1 : 2?", r"\frac{1}{2}")),
-        ({"prompt": "2 + 2?", "completion": 4}, None),
-        ({"text": "4"}, None),
-        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "5"}, None),
-    ],
-)
+@pytest.mark.parametrize(("row", "answer"), ANSWERS["answers"])
 def test_the_answer_of_a_row(row, answer):
-    assert find_answer(row) == answer
+    assert find_answer(row) == (answer and tuple(answer))
 
 
 def test_a_tenth_of_the_questions_is_held_out_by_their_hash(tmp_path: Path):

@@ -2,23 +2,19 @@
 
 import io
 import json
-import shutil
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 from commands import run_command
 from configs import changed
-from refusals import catch_problems
 from whole_runs import rows
 
 from evidence import layout
 from evidence.hashes import sha256_file
 from trainer.config.tree import Config
 from trainer.export_run import export_run
-from trainer.play import open_models
 from trainer.recorder.progress import Watch
 
 METHODS = {
@@ -125,11 +121,3 @@ def test_an_invalid_line_is_refused_and_the_next_is_answered(get_run, played):
         ("TP116", "run was evaluated on eval_v1, without none."),
     ]
     assert events[-1] == {"event": "done"}
-
-
-def test_a_run_without_parameters_is_refused(get_run, tmp_path):
-    copy = shutil.copytree(get_run(), tmp_path / "run")
-    shutil.rmtree(copy / layout.CHECKPOINTS)
-    (copy / layout.TRAINED_PARAMS).unlink()
-    act = partial(open_models, copy, beside=None, untrained=False, watch=Watch(quiet=True))
-    assert [each.code for each in catch_problems(act, exit_code=3)] == ["TP057"]

@@ -1,7 +1,7 @@
 """Folders of other tools: contents, grade and findings of each; imports copy them, and checks read them again.
 
 A case is `tests/cases/foreign/<name>/folder` with the files of another tool, and `<name>/problem.txt`. After a wanted
-change, write the texts anew with `WRITE_CASES=1 pytest tests/evidence/imports/test_importing.py` and read the difference.
+change, write the texts anew with `WRITE_CASES=1 pytest` on this file and read the difference.
 """
 
 import errno

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from configs import changed
 from model_folders import GEMMA_TEMPLATE, PLAIN_TEMPLATE, TURN_END_ID, chat, chat_model_folder, row_file
 from refusals import catch_problems, refusal_text
@@ -26,6 +27,8 @@ from trainer.export_run import export_run
 from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest
+
+CASES = yaml.safe_load(Path("tests/cases/rows/templates.yaml").read_text("utf-8"))
 
 PAIR = {"prompt": "Who is Ann's husband? Answer: ", "completion": "Bob"}
 TRACE = {"prompt": "2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "4."}], "final_answer": "4"}
@@ -65,20 +68,7 @@ def configured(
     )
 
 
-@pytest.mark.parametrize(
-    ("row", "template", "written"),
-    [
-        (PAIR, None, "Who is Ann's husband? Answer: Bob<eos>"),
-        (PAIR, "{prompt}\n", "Who is Ann's husband? Answer: \nBob<eos>"),
-        (PAIR, "Q: {prompt} {prompt}|", "Q: Who is Ann's husband? Answer:  Who is Ann's husband? Answer: |Bob<eos>"),
-        (TRACE, None, "2 + 2?\n<reasoning>4.</reasoning>\n<answer>4</answer><eos>"),
-        (TRACE, "{prompt} ", "2 + 2? <reasoning>4.</reasoning>\n<answer>4</answer><eos>"),
-        (TALK, None, "user: Hi.\nassistant: Ho.<eos>"),
-        (TALK, "Q: {prompt}", "user: Hi.\nassistant: Ho.<eos>"),
-        ({"text": "It rains."}, None, "It rains.<eos>"),
-        ({"begun": "Sky is", "completion": " blue"}, "Q: {prompt}", "Sky is blue<eos>"),
-    ],
-)
+@pytest.mark.parametrize(("row", "template", "written"), CASES["written"])
 def test_templates_of_rows(row, template, written: str, tokenizer):
     [encoded] = encode_rows([row], tokenizer, max_length=128, file="rows.jsonl", template=template).encoded
     assert tokenizer.decode(encoded.token_ids) == written

@@ -447,16 +447,3 @@ def test_a_row_that_cannot_be_used_is_refused_with_its_line(kind: RowKind, row, 
     whole = {"rows": PAIR, "text": {"text": "Once."}, "pairs": STATED["whole"]}[kind]
     [found] = catch_problems(read_rows, tmp_path, whole, row, whole, kind=kind)
     assert (found.code, found.pointer, found.line) == (code, pointer, 2)
-
-
-@pytest.mark.parametrize(
-    ("rows", "what"),
-    [
-        ([{"text": "Once."}], "To learn plain text: --set data.kind=text."),
-        ([{"conversations": [{"from": "human", "value": "?"}, {"from": "tool", "value": "add"}]}], '"tool"'),
-        ([STATED["asked"]] * 9, "There are 4 more like it."),
-        ([STATED["ultrafeedback"]], "--set objective.kind=dpo."),
-    ],
-)
-def test_unusable_rows_are_refused_with_advice(rows: list[dict], what: str, tmp_path: Path):
-    assert what in refusal(write_jsonl(tmp_path / "rows", rows))
