@@ -25,6 +25,7 @@ from evidence.index.index import (
     KnownRun,
     RunIndex,
     check_paths,
+    folder_state,
     index_folder,
     iter_entries,
     load_cache,
@@ -293,6 +294,23 @@ def test_long_runs_are_read_last_and_a_requested_one_first(tmp_path: Path, monke
     assert changed == ["long-1"], "the short run is judged again before the long one is read"
 
 
+def test_a_requested_run_comes_first_in_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_many(tmp_path, 3)
+    monkeypatch.setattr("evidence.index.index.WORTH_A_PROCESS", 1)
+    batches, read_all = list[list[str]](), iter_entries
+
+    def read(folders: list[Path]) -> Any:
+        batches.append([folder.name for folder in folders])
+        monkeypatch.setattr("evidence.index.index.WORTH_A_PROCESS", 99)  # no worker
+        return read_all(folders)
+
+    monkeypatch.setattr("evidence.index.index.iter_entries", read)
+    index = RunIndex(tmp_path)
+    index.asked = frozenset({"run-00"})  # written before the others
+    index.refresh()
+    assert batches == [["run-00", "run-02", "run-01"]]
+
+
 def test_links_are_ignored_on_request(tmp_path: Path) -> None:
     outside = write_run(tmp_path / "outside", "run")
     root = tmp_path / "root"
@@ -370,6 +388,14 @@ def test_interrupted_refresh_is_cached(root: Path, read: list[str], tmp_path: Pa
     assert len(RunIndex(root, cached_in=tmp_path / "kept").refresh()) == 4
     assert read == sorted({"damaged", "run-00", "run-01", "run-02"} - before)
     assert len(read) == 1
+
+
+def test_first_reading_is_cached_on_the_way(root: Path, tmp_path: Path) -> None:
+    folder, cached = tmp_path / "kept", list[int]()
+    states = {path.name: folder_state(str(path)) for path in root.iterdir()}
+    index = RunIndex(root, cached_in=folder)
+    index.refresh(progress=lambda done, total: cached.append(len(load_cache(folder, root, states))))
+    assert cached == [1, 2, 2, 4], "written again whenever the number of runs has doubled"
 
 
 def test_cache_replaces_those_of_earlier_versions_and_has_a_seal_of_its_own(root, read, tmp_path):

@@ -17,6 +17,7 @@ from synthetic import seal, write_run
 from evidence.compare.scores import PairVerdict, compare_runs, judge_pairs
 from evidence.compare.settings import ABSENT
 from evidence.layout import MANIFEST
+from evidence.report import Headline
 from evidence.run import read_run
 from schemas.problems import ProblemError
 from trainproof.cli.inspect import compare_folders, comparison_json, comparison_text
@@ -269,6 +270,25 @@ def test_fewer_than_two_runs_or_none_there(tmp_path: Path):
         assert (problem.code, problem.what, caught.value.exit_code) == (code, what, 2)
     with pytest.raises(ValueError, match="at least 2 runs; got 1"):
         compare_runs([read_run(tmp_path)])
+
+
+def test_figures_are_written_with_their_units():
+    figures = [
+        Headline(name="n", unit="count", value=1234567, of=2000000),
+        Headline(name="l", unit="nats", value=1.23456),
+        Headline(name="s", unit="tokens per second", value=1234.5),
+        Headline(name="f", unit="fraction", value=0.5, low=0.25, high=0.75, of=12),
+        Headline(name="z", unit="fraction", value=0.0),
+        Headline(name="x", unit="bytes", value=None),
+    ]
+    assert [figure.as_text() for figure in figures] == [
+        "1,234,567 of 2,000,000",
+        "1.2346",
+        "1,234 tokens/s",
+        "0.500 (0.250–0.750), n\u00a0=\u00a012",
+        "0.000",
+        "–",
+    ]
 
 
 def verdict(*folders: Path) -> PairVerdict:

@@ -18,7 +18,7 @@ from evidence import layout
 from schemas.problems import Problem
 from trainer.config.names import max_tokenizer_bytes, override
 from trainer.config.tree import Config, ModelConfig
-from trainer.data.conversations import PromptForm, infer_form, untrusted_model
+from trainer.data.conversations import PromptForm, infer_form, template_facts, untrusted_model
 from trainer.data.encode import encode_rows
 from trainer.data.rows import check_kinds
 from trainer.evaluation.evaluate import evaluate_run
@@ -111,6 +111,21 @@ def test_form_is_read_from_the_log(fields: dict, form: PromptForm, tmp_path: Pat
     record = {"time": "2026-11-24T12:00:00Z", "level": "info", "event": "prompt_form", "message": "m", "fields": fields}
     row_file(tmp_path / "log.jsonl", record)
     assert logged_form(tmp_path) == form
+
+
+@pytest.mark.parametrize(
+    ("row", "template", "written", "prompt"),
+    [
+        (PAIR, None, "{prompt}", PAIR["prompt"]),
+        (PAIR, "{prompt}\n", "{prompt}\n", PAIR["prompt"] + "\n"),
+        (TALK, None, None, "user: Hi.\nassistant: "),
+    ],
+)
+def test_first_examples_have_template_and_prompt(row, template, written: str | None, prompt: str, tmp_path: Path):
+    _, data = inputs_of(configured(tmp_path, [row], template=template))
+    [example] = data.first_examples(4, run_id="r")["examples"]
+    assert (example.get("template"), bytes.fromhex(example["prompt_utf8"]).decode()) == (written, prompt)
+    assert data.effective().get("data") == (written and {"template": written})
 
 
 @pytest.mark.parametrize(("row", "template", "code"), [(PAIR, "Question:", "TP004"), (TALK, "Q: {prompt}", "TP006")])
@@ -280,3 +295,10 @@ def test_a_longer_token_that_begins_with_the_end_token_is_no_end():
     assert [problem.pointer for problem in refused([row], tokenizer)] == ["/completion"]
     tokenizer.add_tokens(["<eos><eos>"])
     assert len(encode_rows([row], tokenizer, max_length=128, file="rows.jsonl").encoded) == 1
+
+
+def test_facts_of_a_template_are_those_of_the_present_one(tmp_path: Path):
+    tokenizer = chat_tokenizer(tmp_path, turn_end="</turn>")
+    assert template_facts(tokenizer).turn_end == "</turn>"
+    tokenizer.chat_template = PLAIN_TEMPLATE
+    assert template_facts(tokenizer).turn_end is None
