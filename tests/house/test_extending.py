@@ -1,7 +1,5 @@
 """Follow the recipes of docs/contributing/extending.md in a copy of the repository and run their commands."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """`make` finds a Python of 3.11 to 3.14 that runs, or says what to install."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 Nothing is downloaded: the fresh environment finds the other packages where the tests find them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -5,8 +5,6 @@ The action's steps are executed as `action.yml` has them, with the shell and the
 what they bring is the light set of packages, and the verbs that judge are run with nothing else.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

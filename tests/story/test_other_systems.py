@@ -1,7 +1,5 @@
 """Judging and looking without what only POSIX has, as on Windows: modules and constants are hidden, verbs must work."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The commands of docs/getting-started.md in order, with a small model folder and the rows of the page."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

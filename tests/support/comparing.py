@@ -1,7 +1,5 @@
 """Runs to compare, and their comparison."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Configurations that differ from another one in a few values."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The models of tests/cases/models, which transformers made, and what it computed with them."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Record a small run, and replay or challenge it in this process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A run's task, data and first state, without a run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from configs import changed

@@ -1,7 +1,5 @@
 """Building bundles: reproducible bytes, refusals with every reason, and the checklist."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """REPORT.html: self-contained, well-formed, escaped, without secrets; plots to scale."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

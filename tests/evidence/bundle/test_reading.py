@@ -1,7 +1,5 @@
 """Zips of any origin: hostile ones are refused before anything is written, repacked ones are read."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import random

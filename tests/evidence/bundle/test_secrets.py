@@ -1,7 +1,5 @@
 """Secrets and personal details: found, masked, no false alarms; redactions in bundles."""
 
-from __future__ import annotations
-
 import io
 import json
 import random

@@ -1,7 +1,5 @@
 """Changed bundles are refused: random bytes, changed files, and files with recomputed hash lists."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

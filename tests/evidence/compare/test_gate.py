@@ -1,7 +1,5 @@
 """Requirements as a gate: what is asked, what is found, and every expression that cannot be understood."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

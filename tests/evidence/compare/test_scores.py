@@ -1,7 +1,5 @@
 """Comparing runs: settings, figures, the paired score, and the reasons against it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A smoke run and its full run: questions, stages, figures, predictions, and which runs belong together."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Attestations of workflows, signed by a local Sigstore."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """SSH signatures of bundles and receipts, and the trust list."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Timestamps from a time authority of our own, which OpenSSL implements."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from collections.abc import Iterator

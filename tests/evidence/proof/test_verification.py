@@ -1,7 +1,5 @@
 """The grade `verified`: receipts and their coverage."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

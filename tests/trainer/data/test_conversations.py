@@ -1,7 +1,5 @@
 """Prompts and completions against `apply_chat_template` of transformers, for the templates of many families."""
 
-from __future__ import annotations
-
 import re
 from datetime import datetime
 from itertools import product

@@ -1,7 +1,5 @@
 """Commands and files of docs/guides/data.md, read as a run reads them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import replace

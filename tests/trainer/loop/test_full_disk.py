@@ -1,7 +1,5 @@
 """A disk that is really full: one megabyte of memory, mounted, and everything that writes sent there."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

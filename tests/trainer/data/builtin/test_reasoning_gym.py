@@ -1,7 +1,5 @@
 """Tasks of reasoning-gym, with a stand-in package and, if installed, with the package."""
 
-from __future__ import annotations
-
 import random
 import sys
 from dataclasses import dataclass
