@@ -109,10 +109,11 @@ class Data:
         return ({"data": data} if data else {}) | {"evaluation": evaluation}
 
     def first_examples(self, count: int, *, run_id: str) -> dict[str, Any]:
-        """Build `first_examples.json`: at most `count` rows of the first step as the model sees them."""
+        """Build `first_examples.json`: at most `count` sequences of the first step as the model sees them."""
         # A batch with more sequences than there are rows repeats rows.
-        chosen = [self.encoded.encoded[index] for index in list(dict.fromkeys(self.source.rows(0)))[:count]]
-        examples = [self._show(row) for each in chosen for row in (each if isinstance(each, tuple) else (each,))]
+        chosen = [self.encoded.encoded[index] for index in dict.fromkeys(self.source.rows(0))]
+        rows = [row for each in chosen for row in (each if isinstance(each, tuple) else (each,))]
+        examples = [self._show(row) for row in rows[:count]]
         return {"schema_version": VERSION, "run_id": run_id, "examples": examples, "counts": self.encoded.counts}
 
     def _show(self, encoded: EncodedRow) -> dict[str, Any]:

@@ -37,6 +37,15 @@ def verified(response: bytes, *authorities: Authority, data: bytes = DATA, reque
     return verify_timestamp(stamp, roots, requested=requested)
 
 
+def test_openssl_agrees(authority: Authority, response: bytes, tmp_path: Path) -> None:
+    sentence, is_refuted = verified(response, authority)
+    assert sentence.startswith("The zip existed before 20")
+    assert not is_refuted
+    (tmp_path / "data").write_bytes(DATA)
+    (tmp_path / "response").write_bytes(response)
+    assert authority.agrees(tmp_path / "data", tmp_path / "response")
+
+
 def test_unknown_authority_proves_nothing(response: bytes, tmp_path: Path) -> None:
     sentence, is_refuted = verified(response)
     assert (sentence[-25:], is_refuted) == ("it proves nothing to you.", False)
