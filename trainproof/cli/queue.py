@@ -203,11 +203,9 @@ def push(
 
     mode = "smoke" if smoke_config else None
     if print_ or to in FORMATS or on is not None or nodes > 1:
-        if not print_ or to not in FORMATS or on is None:
+        if not print_ or to not in FORMATS or on is None or config is None:
             message = f"{', '.join(FORMATS)} can only be printed, for you to submit: with --print and --on MACHINE."
             raise typer.BadParameter(message, param_hint="--to")
-        if config is None:
-            raise typer.BadParameter(NO_CONFIG)
         loaded = load_config(config, overlay=smoke_config, flags={"mode": mode}, settings=settings or ())
         sys.stdout.write(FORMATS[to](_plan_task(loaded, on, nodes=nodes, root=root, force=force)))
         return
