@@ -1,7 +1,7 @@
 """Jobs of a runs folder: their files, their state, and the seal that shows who queued them.
 
     <root>/.launch/<job id>/
-        job.json       run, resumed run, force, working folder, device, place and time; never changed
+        job.json       run, resumed run, force, working folder, device, place, jobs before it, time; never changed
         config.yaml    configuration of the run, unless the job resumes one
         seal           authenticates the two files above for this user
         position       place in the queue; the smallest number comes first
@@ -23,11 +23,12 @@ import json
 import re
 import shlex
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from evidence import hashes
@@ -79,6 +80,7 @@ class Job:
         is_own: Whether this user queued it.
         device: `cpu`, `gpu`, `tpu` or `ANY_DEVICE`.
         place: Name in `launch.places` of the place where it runs.
+        after: Ids of the jobs that must have ended before it starts, and whether each must have succeeded.
         started: Its process, or None before it is started.
         exit_code: Exit code, negative for a signal, or None before it has ended.
     """
@@ -91,6 +93,7 @@ class Job:
     is_own: bool
     device: str
     place: str
+    after: Mapping[str, bool]
     created_at: str
     position: int
     started: StartedProcess | None
@@ -134,6 +137,7 @@ def enqueue(
     force: bool = False,
     device: str = ANY_DEVICE,
     place: str = LOCAL,
+    after: Mapping[str, bool] = MappingProxyType({}),
 ) -> Job:
     """Add a job to the end of the queue.
 
@@ -154,6 +158,7 @@ def enqueue(
         "working_folder": str(working_folder),
         "device": device,
         "place": place,
+        "after": {**after},
         "created_at": now.isoformat(),
     }
     content = as_json_text(request).encode()
@@ -204,7 +209,7 @@ def read_job(folder: Path) -> Job | None:
     state = _state(status)
     if state == "lost" and (folder / SESSION).exists():
         state = "waiting"  # its session goes on elsewhere, and a new process continues to watch it
-    device = get_str(request, "device")
+    device, after = get_str(request, "device"), request.get("after")
     return Job(
         folder=folder,
         run=run,
@@ -214,6 +219,7 @@ def read_job(folder: Path) -> Job | None:
         is_own=is_own,
         device=device if device in DEVICES else ANY_DEVICE,
         place=get_str(request, "place") or LOCAL,
+        after={name: is_needed is True for name, is_needed in after.items()} if isinstance(after, dict) else {},
         created_at=get_str(request, "created_at") or "",
         position=read_number(folder / POSITION) or 0,
         started=status.started,

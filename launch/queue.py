@@ -50,33 +50,37 @@ _RUN_TIME = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
 _MAX_NAME = 100
 
 
-def start(root: Path, config: Mapping[str, Any], *, force: bool = False, place: str = LOCAL) -> Job:
+def start(root: Path, config: Mapping[str, Any], *, force: bool = False, place: str = LOCAL, **waits: Any) -> Job:
     """Queue a run of a valid configuration at a place that `launch.places` knows, and start a worker if needed.
+
+    `waits` is `after`, the jobs that it waits for, as `enqueue` has it.
 
     Raises:
         ProblemError: The place is unknown, or the file system does not support file locks (exit code 2).
     """
     get_place(place)
     name, text = str(config.get("name", "run")), write_yaml(dict(config))
-    return _put(root, name, config=text, force=force, working_folder=Path.cwd(), device=_device(config), place=place)
+    waits |= {"config": text, "force": force, "device": _device(config), "place": place}
+    return _put(root, name, working_folder=Path.cwd(), **waits)
 
 
-def resume(root: Path, run: Run, *, after: Job | None = None) -> Job:
-    """Queue the continuation of a stopped run as a new run.
+def resume(root: Path, run: Run, *, stopped: Job | None = None, **waits: Any) -> Job:
+    """Queue the continuation of a stopped run as a new run; `waits` as in `start`.
 
-    A forced run is forced again. If this user queued the stopped run, `after`, its job, gives working folder and place,
-    and at a remote place the configuration, whose files are sent again.
+    A forced run is forced again. If this user queued the stopped run, its job gives working folder and place, and at a
+    remote place the configuration, whose files are sent again.
     """
-    is_remote = after is not None and after.is_own and isinstance(find_place(after.place), RemotePlace)
+    is_remote = stopped is not None and stopped.is_own and isinstance(find_place(stopped.place), RemotePlace)
     return _put(
         root,
         run.path.name,
-        config=refuse_link(after.folder / CONFIG).read_text("utf-8") if after and is_remote else None,
+        config=refuse_link(stopped.folder / CONFIG).read_text("utf-8") if stopped and is_remote else None,
         resumes=run.path.name,
         force=is_forced(run.plan, run.manifest),
-        working_folder=_working_folder(after),
+        working_folder=_working_folder(stopped),
         device=_device(run.config or {}),
-        place=after.place if after is not None and after.is_own else LOCAL,
+        place=stopped.place if stopped is not None and stopped.is_own else LOCAL,
+        **waits,
     )
 
 

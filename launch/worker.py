@@ -70,6 +70,7 @@ def _work(root: Path, lock: RunLock) -> None:
             return
         pause = _POLL_SECONDS
         try:
+            _cancel_dependents(known)
             for job in startable(known):
                 _start(job, waits)
         except OSError:
@@ -83,18 +84,34 @@ def _work(root: Path, lock: RunLock) -> None:
 def startable(known: Sequence[Job]) -> list[Job]:
     """Return the waiting jobs that can start now, in the order of the queue.
 
-    A job starts if no earlier job, running or waiting, needs the same device. A place with its own queue takes every
-    job immediately.
+    A job starts if the jobs that it waits for have ended, and no earlier job, running or waiting, needs the same
+    device. A place with its own queue takes every job immediately.
     """
     earlier = [job for job in known if job.state in {"running", "stopping"}]
+    unended = {job.job_id for job in known if not job.has_ended}
+    succeeded = {job.job_id for job in known if job.state == "succeeded"}
     found = []
     for job in known:
-        if job.state == "waiting":
+        if job.state == "waiting" and all(
+            name in succeeded if is_needed else name not in unended for name, is_needed in job.after.items()
+        ):
             place = find_place(job.place)
             if (place and place.has_own_queue) or not any(job.shares_device(other) for other in earlier):
                 found.append(job)
             earlier.append(job)
     return found
+
+
+def _cancel_dependents(known: Sequence[Job]) -> None:
+    """Cancel the waiting jobs that need a job which ended without success, and say so in their output."""
+    ended = {job.job_id: f"{job.run}, which ended as {job.state}" for job in known if job.has_ended}
+    usable = {job.job_id for job in known if not job.has_ended or job.state == "succeeded"}
+    for job in known:
+        needed = [name for name, is_needed in job.after.items() if is_needed and name not in usable]
+        if job.state == "waiting" and job.started is None and needed:
+            why = ended.get(needed[0], f"{needed[0]}, which is no longer in the queue")
+            _append_output(job, f"Not started: it needs {why}. Give the command with --phases again to continue.")
+            jobs.mark_cancelled(job.folder)
 
 
 def _start(job: Job, waits: list[threading.Thread]) -> None:

@@ -21,6 +21,7 @@ from trainer.generate.api import LanguageModel, generate, load_model
 from trainer.loop.checkpoints import restored_state
 from trainer.loop.programs import export_params
 from trainer.loop.session import StopRequest
+from trainer.loop.state import load_trained_params
 from trainer.loop.task import Task, build_mesh
 from trainer.model.decoder import abstract, flatten
 from trainer.model.export import Form, export, export_gguf, refuse_taken
@@ -47,13 +48,13 @@ NEW_TOKENS = 24
 
 
 def export_run(
-    folder: Path, output: Path | None, watch: Watch, *, adapter: bool = False, gguf: Form | None = None
+    folder: Path, output: Path | None, watch: Watch, *, adapter: bool = False, gguf: Form | None = None, model: str = ""
 ) -> Path:
     """Write the model of a run as a Hugging Face folder or as a GGUF file, and return its path.
 
     The default of `output` is `export/`, `adapter/` or a file in `gguf/` of the run. With `adapter` only the adapters
     are written, in PEFT's format; with `gguf`, the type of matrices, a GGUF file and a receipt that compares its
-    answers.
+    answers. `model` is the base model if it has another name here than where the run was trained.
 
     Raises:
         ProblemError: Exit code 2; the run lacks a checkpoint, or the output is not empty. Exit code 5; interrupted.
@@ -61,21 +62,23 @@ def export_run(
     whole = f"{layout.GGUF}/{folder.resolve().name}-{gguf}.gguf" if gguf else layout.EXPORT
     target = output or folder / (layout.ADAPTER if adapter else whole)
     config = read_config(folder)
-    require_checkpoint(folder)
+    if not (adapter and (folder / layout.TRAINED_PARAMS).is_file()):
+        require_checkpoint(folder)
     refuse_taken(target)
-    source = resolve(config.model.name, config.model.revision, with_weights=False)
+    source = resolve(model or config.model.name, config.model.revision, with_weights=False)
     # Parameters are equal on every device, so a model trained on a TPU is exported on any machine.
     init_runtime(config)
     task = Task.of(config, source, build_mesh(choose_devices("auto", None).list))
     if adapter and not task.model.adapters:
         what, file = "The run trained no adapter: method.kind is not lora.", str(folder / layout.CONFIG)
         raise ProblemError([problem_of("TP068", file=file, pointer="/method/kind", what=what)], exit_code=2)
+    if adapter:
+        trained = load_trained_params(folder, task) or restored_state(folder, task, say=watch.say)[0][0].trained
+        write_adapter(target, combine(trained, task.model.frozen), task.model.adapters, source)
+        watch.say(f"exported the adapter to {target}")
+        return target
     [state], frozen = restored_state(folder, task, say=watch.say)
     step, params = int(state.step), combine(state.trained, frozen)
-    if adapter:
-        write_adapter(target, params, task.model.adapters, source)
-        watch.say(f"exported the adapter of step {step} to {target}")
-        return target
     params, form = export_params(params, task), logged_form(folder)
     end = end_token_id(source.tokenizer(), form) if form is not None and form.conversation else None
     write = partial(export_gguf, form=gguf) if gguf else export

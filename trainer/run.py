@@ -276,6 +276,10 @@ def record_start(recorder: Recorder, request: RunRequest, inputs: RunInputs) -> 
         "parent": inputs.parent,
         "artifacts": [],
     }
+    if config.recording.phase is not None:
+        manifest["phase"] = dict(
+            zip(("name", "sha256", "parent", "file"), config.recording.phase.split(" ", 3), strict=True)
+        )
     recorder.start(manifest)
     recorder.text(layout.CONFIG, config_text(config))
     message = f"{recorder.run_id}: {config.mode} run of {config.model.name}"

@@ -482,7 +482,7 @@ def _draw_follow_ups(root: Path, job: Job) -> None:
         and st.button("Resume", key=f"resume {key}", icon=":material/resume:", help=_RESUME)
     ):
         with trying("The run could not be resumed"):
-            state.go(state.RUN, run=queue.resume(root, run, after=job).run)
+            state.go(state.RUN, run=queue.resume(root, run, stopped=job).run)
     if job.state != "succeeded" and st.button("Retry", key=f"retry {key}", icon=":material/replay:", help=_RETRY):
         with trying("The job could not be queued again"):
             state.go(state.RUN, run=queue.retry(root, job).run)

@@ -427,3 +427,26 @@ def test_a_failed_post_is_reported_without_the_address_and_the_queue_continues(
     line = f"The end could not be posted: {reason}\n"
     wait_for(lambda: [output(first), output(second)] == [line, line])
     assert [now(first).state, now(second).state] == ["succeeded", "succeeded"]
+
+
+def test_a_job_waits_for_others_and_is_cancelled_if_one_that_it_needs_fails(root: Path, tmp_path: Path) -> None:
+    first, code = put(root, "raise SystemExit(4)", run="parent"), "print('trained')"
+    child = put(root, code, run="child", after={first.job_id: True})
+    grandchild = put(root, code, run="grandchild", after={child.job_id: True})
+    behind = put(root, code, run="behind", after={first.job_id: False})
+    assert [job.run for job in startable(jobs(root))] == ["parent"]
+    finish(root, first, child, grandchild, behind)
+    assert [now(job).state for job in (first, child, grandchild, behind)] == [
+        *("failed", "cancelled", "cancelled", "succeeded")
+    ]
+    assert output(child).startswith("Not started: it needs parent, which ended as failed.")
+    assert output(grandchild).startswith("Not started: it needs child, which ended as cancelled.")
+
+
+def test_a_waiting_job_does_not_hold_its_device(root: Path) -> None:
+    held = put(root, "", run="held", device="gpu", place="elsewhere")
+    child, other = put(root, "", run="child", device="cpu", after={held.job_id: True}), put(root, "", device="cpu")
+    assert [job.job_id for job in startable(jobs(root)) if job.place == "local"] == [other.job_id]
+    shutil.rmtree(held.folder)
+    finish(root, other, child)
+    assert "no longer in the queue" in output(child)

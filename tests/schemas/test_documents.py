@@ -75,7 +75,13 @@ def test_every_object_is_closed_every_number_has_two_ends_and_descriptions_are_s
 )
 def test_a_trailing_newline_breaks_every_pattern(kind, where, node):
     examples = ["a", "run_started", "adapter/a.b", "2026-11-23", "2026-10-11T12:34:56Z", "7.5", "1x1x1", "17 4"]
-    examples += ["2026-10-11T12:34:60.123456789+05:30", "0" * 64, "0" * 40, "SHA256:" + "0" * 64]
+    examples += [
+        "2026-10-11T12:34:60.123456789+05:30",
+        "0" * 64,
+        "0" * 40,
+        "SHA256:" + "0" * 64,
+        f"code {'0' * 64} - a.yaml",
+    ]
     schema = {"type": "string", "pattern": node["pattern"]}
     accepted = [text for text in examples if re.search(node["pattern"], text)]
     assert accepted

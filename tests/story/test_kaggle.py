@@ -113,7 +113,8 @@ def rehearse(folder: Path, devices: list[str]) -> Callable[[Session], None]:
     """Return a session that runs the kernel that was sent. pip installs the wheel alone, into a folder of its own."""
 
     def run(session: Session) -> None:
-        attached, working, site = (folder / str(session.number) / name for name in ("input", "working", "site"))
+        own = folder / next(iter(session.datasets)).partition("/")[2]
+        attached, working, site = (own / str(session.number) / name for name in ("input", "working", "site"))
         for name, files in session.datasets.items():
             for file, content in files.items():
                 path = attached / name.partition("/")[2] / file
@@ -394,11 +395,46 @@ def test_the_next_session_continues_a_run(kaggle, root, tmp_path):
     document = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**document, "status": "interrupted"}))
     run, after = queue.find_resumable(root, Path(first.run))
-    again = ended(queue.resume(root, run, after=after))
+    again = ended(queue.resume(root, run, stopped=after))
     assert again.place == "kaggle-tpu"
     [session] = kaggle.sessions[f"{USER}/{make_slug(again.run)}"]
     assert session.request["kernelDataSources"] == [f"{USER}/{make_slug(first.run)}"]
     assert "rows.jsonl" in session.datasets[f"{USER}/{make_slug(again.run)}"]
+
+
+@pytest.mark.slow
+def test_the_adapter_of_a_phase_is_sent_with_the_next_and_merged_here(kaggle, root, tmp_path):
+    kaggle.run = rehearse(tmp_path / "session", T4S)
+    base = Path(__file__).parents[2] / "trainer" / "configs" / "countdown_start"
+    shared = {"model": {"name": str(base)}, "method": {"kind": "lora", "rank": 2}, "evaluation": {"eval_set": None}}
+    phases = {"code": {}, "math": {"parent": "code", "set": {"seed": 1}}}
+    file = {"name": "tiny", "config": TINY | shared, "phases": phases, "merge": {"weights": {"math": 0.5}}}
+    Path("phases.yaml").write_text(json.dumps(file))
+    said = trainproof("push", "--phases", "phases.yaml", "--to", "kaggle-gpu", "--yes", "--root", root)
+    code, math, end = jobs(root)
+    assert [job.state for job in (code, math, end)] == ["succeeded"] * 3, said
+    (_, first), (_, second) = [next(iter(each.datasets.items())) for [each] in kaggle.sessions.values()]
+    assert "trained_params.safetensors" not in first
+    assert second["trained_params.safetensors"] == (root / code.run / "trained_params.safetensors").read_bytes()
+    manifest = json.loads((root / math.run / "run_manifest.json").read_text())
+    assert (manifest["phase"]["parent"], manifest["phase"]["file"]) == (code.run, "phases.yaml")
+    assert (Path("bundles") / "tiny.zip").is_file()
+    assert "The merged model is in bundles/tiny-" in said
+    # Nothing is sent again.
+    trainproof("push", "--phases", "phases.yaml", "--to", "kaggle-gpu", "--yes", "--root", root)
+    assert len(kaggle.sessions) == 2
+
+
+@pytest.mark.slow
+def test_the_hours_of_all_phases_are_compared_with_the_week(kaggle, root):
+    kaggle.tpu_used = 19.9 * 3600
+    phases = {name: {"set": {"limits.steps": 5_000_000, "seed": seed}} for seed, name in enumerate("abcd")}
+    Path("phases.yaml").write_text(json.dumps({"name": "tiny", "config": TINY, "phases": phases}))
+    command = [sys.executable, "-m", "trainproof", "push", "--phases", "phases.yaml", "--to", "kaggle-tpu", "--yes"]
+    done = subprocess.run([*command, "--root", str(root)], capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "4 runs together: at least" in done.stderr
+    assert jobs(root) == []
 
 
 @pytest.mark.slow

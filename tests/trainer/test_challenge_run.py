@@ -27,7 +27,7 @@ from trainer.config.tree import Config
 from trainer.data.rows import read_dataset
 from trainer.evaluation.challenge import score_probability
 from trainer.export_run import export_run
-from trainer.loop.chain import load_trained_params
+from trainer.loop.state import load_trained_params
 from trainer.model.decoder import params_sha256
 from trainer.model.source import resolve
 

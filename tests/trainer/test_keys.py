@@ -13,14 +13,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from commands import train_request
 from model_folders import model_folder
+from safetensors.numpy import load_file
 from tasks import first_state_of, inputs_of, task_of
 from whole_runs import carried_out, manifest_of, rows, saved_steps
 
 from evidence import layout
 from schemas.catalog import schema
+from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.evaluation import answers
@@ -33,6 +36,7 @@ from trainer.loop.task import Task
 from trainer.model.decoder import params_sha256
 from trainer.model.export import export
 from trainer.model.source import resolve
+from trainer.model.stacks import unstack_layers
 from trainer.objectives.data import Data
 from trainer.run import RunRequest
 from trainer.runtime import choose_devices
@@ -214,6 +218,7 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
     "recording.time_authority": ("http://127.0.0.1:9/nobody-is-there", has_file(layout.STAMPS)),
     "recording.params_mib": ("0", has_file(layout.TRAINED_PARAMS)),
     "recording.states_mib": ("0", has_file(layout.STATES)),
+    "recording.phase": (f"code {'0' * 64} - a.yaml", read_run(lambda folder: manifest_of(folder).get("phase"))),
     "evaluation.eval_set": ("eval_v1", has_file(layout.EVAL_SUMMARY)),
     "evaluation.baseline": ("false", has_file(layout.BASELINE_PREDICTIONS), EVALUATED),
     "evaluation.max_new_tokens": ("3", read_rows(layout.PREDICTIONS, "output_tokens"), EVALUATED),
@@ -230,6 +235,7 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
 # Keys whose effect another test shows, here or in test_reward_run.py, test_run.py, test_continued.py and loop/.
 ELSEWHERE = {
     "model": "shape revision weights",
+    "method": "adapter",
     "checkpoint": "keep_best",
     "objective": "kind rewards loss_type epsilon_low epsilon_high kl_beta scale_rewards temperature top_k top_p "
     "group_size updates_per_rollout mask_truncated max_completion_tokens stop_when_flat",
@@ -269,6 +275,30 @@ def test_random_weights_are_drawn_for_a_model_that_has_files(tmp_path):
         params_sha256(state.trained) for state in (other, first_state_of(kept), first_state_of(drawn))
     )
     assert of_kept == of_other != of_drawn
+
+
+@pytest.mark.parametrize("shared", [("memory.layers=scanned",), ("mesh.devices=2",), ()])
+def test_training_starts_from_the_adapter_of_another_run(shared, tmp_path, runs):
+    folder = runs(configured(tmp_path, LORA, "limits.steps=2"))
+    given = f"method.adapter={folder / layout.TRAINED_PARAMS}"
+    trained = load_file(folder / layout.TRAINED_PARAMS)
+    state = first_state_of(configured(tmp_path, LORA, given, "seed=3", *shared))
+    found = {name: np.asarray(value) for name, value in unstack_layers(state.trained).items()}
+    assert {name: value.tobytes() for name, value in found.items()} == {
+        name: value.tobytes() for name, value in trained.items()
+    }
+    small = first_state_of(configured(tmp_path, LORA, given, "model.shape=small"))  # no adapter fits it
+    assert {name.rpartition(".")[2] for name in small.trained} == {name.rpartition(".")[2] for name in trained}
+    for settings, says in (
+        (["method.alpha=4"], "another scale"),
+        (["method.rank=4", "method.alpha=8"], "do not match"),
+        (["objective.kind=dpo", "data.dataset=tests/cases/rows/preferences.jsonl"], "objective.kind is dpo"),
+        (["method.adapter=absent"], "absent"),
+    ):
+        config = configured(tmp_path, LORA, given, *settings)
+        with pytest.raises(ProblemError) as raised:
+            initial_state(inputs_of(config)[0])
+        assert (raised.value.exit_code, says in str(raised.value)) == (2, True), raised.value
 
 
 @pytest.mark.parametrize("remat", ["layer", "dots", "none"])

@@ -61,9 +61,13 @@ class Setting(NamedTuple):
 
 
 def load_config(
-    path: Path, *, overlay: Path | None = None, flags: Mapping[str, Any] | None = None, settings: Sequence[str] = ()
+    path: Path | dict[str, Any],
+    *,
+    overlay: Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+    settings: Sequence[str] = (),
 ) -> Config:
-    """Load a YAML file.
+    """Load a YAML file, or its content.
 
     `overlay`, from `--smoke_config`, takes precedence over it, then `flags`, the values of flags such as `--dataset` by
     dotted key (None is ignored), then `settings`, the `key=value` arguments of `--set`. Problems of files and settings
@@ -83,7 +87,7 @@ def load_config(
         known = {(problem.file, problem.pointer) for problem in problems}
         found = [
             locate_problem(problem, document, sources)
-            for problem in check_value("train_config", document, file=str(path))
+            for problem in check_value("train_config", document, file=sources[0].name)
         ]
         problems += [problem for problem in found if (problem.file, problem.pointer) not in known]
     if problems:
@@ -137,12 +141,14 @@ def read_mapping(path: Path, problems: list[Problem]) -> tuple[dict[str, Any], L
     return parsed.value, parsed.lines
 
 
-def _read_file(path: Path, problems: list[Problem]) -> ConfigSource | None:
+def _read_file(path: Path | dict[str, Any], problems: list[Problem]) -> ConfigSource | None:
     """Read a file and rename its keys, or return None if it is not a mapping; report problems."""
-    if (found := read_mapping(path, problems)) is None:
+    found = (path, unknown_lines) if isinstance(path, dict) else read_mapping(path, problems)
+    if found is None:
         return None
-    document, original = rename_keys(found[0], str(path), found[1], problems)
-    return ConfigSource(name=str(path), document=document, original=original, lines=found[1])
+    name = "config" if isinstance(path, dict) else str(path)
+    document, original = rename_keys(found[0], name, found[1], problems)
+    return ConfigSource(name=name, document=document, original=original, lines=found[1])
 
 
 def rename_keys(

@@ -74,6 +74,7 @@ class MethodConfig:
     dropout: float = 0.0
     targets: str = "all"
     base: Literal["plain", "nf4", "int8"] = "plain"
+    adapter: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +176,7 @@ class RecordingConfig:
     time_authority: str | None = None
     params_mib: int = 32
     states_mib: int = 16
+    phase: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,10 +23,9 @@ from trainer.data.answers import SCORING, infer_scoring
 from trainer.data.conversations import FORM, PromptForm, infer_form, rendered_at
 from trainer.data.rows import AS_WRITTEN, WITH_NEWLINE, RowFile, read_eval_set
 from trainer.evaluation.answers import Sampler, item_fields
-from trainer.loop.chain import load_trained_params
 from trainer.loop.checkpoints import latest_step, missing_checkpoint, restored_state
 from trainer.loop.compilation import tree_bytes
-from trainer.loop.state import REFUSED, initial_params
+from trainer.loop.state import REFUSED, initial_params, load_trained_params
 from trainer.loop.task import Task, add_shardings, drop_reference_params
 from trainer.model.decoder import params_sha256
 from trainer.model.layers import lora_names

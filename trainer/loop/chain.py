@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -12,23 +12,21 @@ from typing import Any, Self
 
 import jax
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
 from evidence import layout
 from evidence.hashes import RowsSoFar
 from evidence.writing import write_bytes
 from schemas.formats import quantity, size
-from schemas.problems import ProblemError, problem_of
 from trainer.config.tree import Config
 from trainer.data.batches import global_batch_size
-from trainer.distributed import fetch, place
+from trainer.distributed import fetch
 from trainer.loop.checkpoints import Checkpoints, StoredState, from_stored, state_sha256, stored_shapes, to_stored
 from trainer.loop.compilation import tree_bytes
-from trainer.loop.state import state_shapes
+from trainer.loop.state import read_arrays, state_shapes
 from trainer.loop.step import TrainState
-from trainer.loop.task import Task, add_shardings
-from trainer.model.stacks import Params, device_copy, unstack_layers
+from trainer.loop.task import Task
+from trainer.model.stacks import Params, unstack_layers
 from trainer.recorder.recorder import Recorder
 from trainer.recorder.sensors import MemoryWatch
 
@@ -38,8 +36,6 @@ MAX_SPANS, MAX_STATES = 20, 4
 """Most spans that a run is divided into for sampling, and most train states that it saves for judges."""
 MAX_DIGITS = 12
 """Longest step number in a file name of a stranger's run."""
-MAX_HEADER_BYTES = 100 << 20
-"""Largest header of a safetensors file, as the format limits it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,40 +213,6 @@ def save_trained_params(folder: Path, trained: Params, task: Task) -> None:
         write_bytes(folder / layout.TRAINED_PARAMS, save(arrays))
 
 
-def load_trained_params(folder: Path, task: Task) -> Params | None:
-    """Load the trained parameters of a run folder, or return None if the file is missing.
-
-    Raises `ProblemError` with exit code 2 if the file is not in safetensors format or does not match the run.
-    """
-    path, shapes = folder / layout.TRAINED_PARAMS, add_shardings(task.model.trained, task)
-    if not path.is_file():  # a pipe or device would never end
-        return None
-    try:
-        return _read_arrays(path, shapes)
-    except (SafetensorError, ValueError, KeyError, OverflowError, AttributeError) as error:  # NumPy lacks float8 types
-        what = f"{layout.TRAINED_PARAMS} cannot be read: {error}."
-        raise ProblemError([problem_of("TP056", file=str(path), what=what)], exit_code=2) from error
-
-
-def _read_arrays(path: Path, shapes: Mapping[str, Any]) -> Params:
-    """Read the arrays of a safetensors file onto devices.
-
-    Raises SafetensorError, ValueError or KeyError if the file is damaged, too large, or has other arrays than `shapes`.
-    """
-    max_bytes = tree_bytes(shapes)
-    if (found := path.stat().st_size) > max_bytes + MAX_HEADER_BYTES:
-        message = f"it has {size(found)}, and its arrays have {size(max_bytes)}"
-        raise ValueError(message)
-    arrays = load_file(path)
-    read, wanted = (
-        {name: (*value.shape, str(value.dtype)) for name, value in each.items()} for each in (arrays, shapes)
-    )
-    if others := sorted(name for name in {*read, *wanted} if read.get(name) != wanted.get(name)):
-        message = f"{len(others):,} arrays do not match the run, the first is {others[0]}"
-        raise ValueError(message)
-    return {name: device_copy(place(arrays[name], shape.sharding)) for name, shape in shapes.items()}
-
-
 def steps_to_keep(config: Config, state_size: int, *, first: int) -> frozenset[int]:
     """Return the steps whose states a run saves: as many as fit into `recording.states_mib`, at most `MAX_STATES`.
 
@@ -289,7 +251,7 @@ def read_state(path: Path, like: TrainState) -> TrainState:
     Raises OSError if the file cannot be read, SafetensorError if it is damaged, and ValueError if it has other arrays.
     """
     shapes = stored_shapes(like)
-    arrays = _read_arrays(path, _named_leaves(shapes))
+    arrays = read_arrays(path, _named_leaves(shapes))
     stored: StoredState = jax.tree.unflatten(jax.tree.structure(shapes), list(arrays.values()))
     return from_stored(stored, like)
 

@@ -9,25 +9,34 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import jax
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
+from evidence import layout
+from schemas.formats import size
 from schemas.problems import ProblemError, problem_of
+from trainer.config.load import load_config
 from trainer.config.tree import OptimizerConfig
-from trainer.loop.compilation import Compiled, Program, jitted
+from trainer.distributed import place
+from trainer.loop.compilation import Compiled, Program, jitted, tree_bytes
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.step import TrainState, first_state, initial_loss_scale, initial_skipped_steps
 from trainer.loop.task import Task, add_shardings, copy_reference_params
 from trainer.model.decoder import flatten, params_sha256
 from trainer.model.layers import is_lora
 from trainer.model.load import load_params
-from trainer.model.model import partition
+from trainer.model.model import choose_method, partition
 from trainer.model.source import ModelSource
-from trainer.model.stacks import Params, stack_params, stacked_names
+from trainer.model.stacks import Params, device_copy, stack_params, stacked_names
 
 REFUSED = 3
 """Exit code if the base model is not the one of a run."""
+MAX_HEADER_BYTES = 100 << 20
+"""Largest header of a safetensors file, as the format limits it."""
 
 
 def tree_shardings(tree: Any) -> Any:
@@ -129,7 +138,59 @@ def initial_params(
     on_start()
     if model.adapters or not model.reads_weights:
         params |= (draw or draw_program(task, wanted).compile()).call()
+    is_whole = model.source.full_spec is None  # no file fits a model that was made small
+    if task.config.method.adapter is not None and is_whole and any(map(wanted, model.trained)):
+        params |= stack_params(_initial_adapter(task), add_shardings(task.trained, task))
     return dict(sorted(params.items()))
+
+
+def load_trained_params(path: Path, task: Task) -> Params | None:
+    """Load the trained parameters of a run folder, or of their file, or return None if it is missing.
+
+    Raises `ProblemError` with exit code 2 if the file is not in safetensors format or does not match the run.
+    """
+    path = path / layout.TRAINED_PARAMS if path.is_dir() else path
+    shapes = add_shardings(task.model.trained, task)
+    if not path.is_file():  # a pipe or device would never end
+        return None
+    try:
+        return read_arrays(path, shapes)
+    except (SafetensorError, ValueError, KeyError, OverflowError, AttributeError) as error:  # NumPy lacks float8 types
+        what = f"{layout.TRAINED_PARAMS} cannot be read: {error}."
+        raise ProblemError([problem_of("TP056", file=str(path), what=what)], exit_code=2) from error
+
+
+def read_arrays(path: Path, shapes: Mapping[str, Any]) -> Params:
+    """Read the arrays of a safetensors file onto devices.
+
+    Raises SafetensorError, ValueError or KeyError if the file is damaged, too large, or has other arrays than `shapes`.
+    """
+    max_bytes = tree_bytes(shapes)
+    if (found := path.stat().st_size) > max_bytes + MAX_HEADER_BYTES:
+        message = f"it has {size(found)}, and its arrays have {size(max_bytes)}"
+        raise ValueError(message)
+    arrays = load_file(path)
+    read, wanted = (
+        {name: (*value.shape, str(value.dtype)) for name, value in each.items()} for each in (arrays, shapes)
+    )
+    if others := sorted(name for name in {*read, *wanted} if read.get(name) != wanted.get(name)):
+        message = f"{len(others):,} arrays do not match the run, the first is {others[0]}"
+        raise ValueError(message)
+    return {name: device_copy(place(arrays[name], shape.sharding)) for name, shape in shapes.items()}
+
+
+def _initial_adapter(task: Task) -> Params:
+    """Load the adapter that training starts from; refuse another scale (`ProblemError`, exit code 2)."""
+    path = Path(str(task.config.method.adapter))
+    params = load_trained_params(path, task)
+    what = "" if params else f"method.adapter is {path}, which is not on this machine."
+    if (config := path.parent / layout.CONFIG).is_file():
+        before = choose_method(load_config(config)).adapters(task.model.source)
+        if {each.scale for each in before.values()} != {each.scale for each in task.model.adapters.values()}:
+            what = f"method.alpha, rank and rslora give another scale than that of the adapter in {path}."
+    if what or params is None:
+        raise ProblemError([problem_of("TP047", file=task.config.name, pointer="/method", what=what)], exit_code=2)
+    return params
 
 
 def refuse_other_base(manifest: Mapping[str, Any], task: Task, *, file: str, trains: bool) -> None:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from math import sqrt
+from pathlib import Path
 from typing import Any
 
 from flax import nnx
@@ -272,6 +273,9 @@ def read_model(config: Config, problems: list[Problem], *, with_weights: bool = 
         model = build_model(config, resolve(name, config.model.revision, with_weights=with_weights))
         if with_weights and model.reads_weights:
             refuse_unusable_weights(model.source, model.base)
+    if with_weights and config.method.adapter is not None and not Path(config.method.adapter).is_file():
+        what = f"method.adapter is {config.method.adapter}, which is no file."
+        problems.append(problem_of("TP047", file=config.name, pointer="/method/adapter", what=what))
     if config.model.weights == "pretrained" and name in MODELS:
         what = f"model.weights is pretrained, but the built-in model {name} has no weights."
         fix = "Remove model.weights, or set it to random."

@@ -331,14 +331,16 @@ def _delta(name: str, value: Any, adapter: Adapter) -> Any:
     return None
 
 
-def merge_named(base: str, adapters: Sequence[str], folder: Path, *, dtype: str | None = None) -> None:
+def merge_named(
+    base: str, adapters: Sequence[str], folder: Path, *, dtype: str | None = None, revision: str | None = None
+) -> None:
     """Merge adapters into a model, both named as on the command line, and write a Hugging Face model folder.
 
     Each adapter is a folder, optionally followed by `=weight`; an existing folder of the whole name takes precedence.
     Weight 1 applies it as it was trained. The default dtype is that in the base's config.json. A model, weight, dtype
     or folder that cannot be used raises a ProblemError with exit code 2.
     """
-    source = resolve(base)
+    source = resolve(base, revision)
     chosen = dtype or source.config.get("dtype") or source.config.get("torch_dtype") or "float32"
     if chosen not in DTYPES:
         what = f"A model cannot be written in the element type {chosen!r}."

@@ -52,6 +52,8 @@ def find_contradictions(config: Config) -> list[Problem]:
         if data.packing and not objective.can_pack:
             what = f"data.packing is true, but objective.kind {config.objective.kind} needs one example a sequence."
             add("TP079", "/data/packing", what)
+        if objective.needs_reference and config.method.adapter is not None:
+            add("TP073", "/method/adapter", f"objective.kind is {config.objective.kind}, and method.adapter is set.")
         sequences, size = batch.microbatch_size * batch.accumulation_steps, objective.sequences_each
         if objective.updates_per_rollout and sequences % size:
             what = f"A step has {sequences} sequences per device (batch.microbatch_size {batch.microbatch_size} times "

@@ -19,7 +19,7 @@ from evidence.hashes import sha256_json
 from evidence.targets import Target, load_target
 from launch.places.place import Offer
 from schemas.catalog import VERSION
-from schemas.formats import size
+from schemas.formats import quantity, size
 from schemas.problems import Problem, ProblemError, collect_problems, first_line, problem_of, worst_first
 from trainer import runtime
 from trainer.config.tree import Config, to_document
@@ -285,31 +285,36 @@ def refuse_what_does_not_fit(plan: dict[str, Any], *, model: str) -> None:
         raise ProblemError([does_not_fit(plan, model=model)], exit_code=runtime.REFUSED)
 
 
-def describe_offer(config: Config, offer: Offer, *, force: bool) -> list[tuple[str, str]]:
-    """Return what a run takes on the machine of an offer, as names and texts.
+def describe_offers(configs: Sequence[Config], offers: Sequence[Offer], *, force: bool) -> list[tuple[str, str]]:
+    """Return what runs take together on the machine that is offered to each, as names and texts.
 
     Raises:
-        ProblemError: It does not fit, or takes more hours than are left, and is not forced (exit code 3).
+        ProblemError: One does not fit, or all take more hours than are left, and they are not forced (exit code 3).
     """
-    uploads = ", ".join(["the wheel of trainproof", "config.yaml", *offer.files])
+    if not offers:
+        return []
+    offer, files = offers[0], dict.fromkeys(name for each in offers for name in each.files)
+    uploads = ", ".join(["the wheel of trainproof", "config.yaml", *files])
     if offer.target is None:
         machine = f"{offer.machine}: not in the table of machines, so it is planned when it starts there"
         return [("machine", machine), ("account", offer.account), ("uploads", uploads)]
     target = load_target(offer.target)
     target = replace(target, devices=offer.devices or target.devices)
-    plan = plan_config(resolve_shape(config, target), target, PlanOptions())
-    refuse_what_does_not_fit({**plan, "forced": force}, model=config.model.name)
-    low, high = ((plan["time"] or {}).get("hours", {}).get(end) for end in ("low", "high"))
+    plans = [plan_config(resolve_shape(config, target), target, PlanOptions()) for config in configs]
+    for config, each in zip(configs, plans, strict=True):
+        refuse_what_does_not_fit({**each, "forced": force}, model=f"{config.name}: {config.model.name}")
+    times: list[Any] = [(each["time"] or {}).get("hours") for each in plans]
+    low, high = (None if None in times else sum(time[end] for time in times) for end in ("low", "high"))
     session = "" if offer.session_hours is None else f"; a session has {offer.session_hours:g} h"
     hours = "not known" if low is None else f"{low:.2g} to {high:.2g} h{session}"
     if low is not None and offer.left_hours is not None and low > offer.left_hours and not force:
-        what = f"The run takes at least {low:.2g} h, and {offer.left_hours:g} h are left."
+        what = f"{quantity(len(configs), 'run')} together: at least {low:.2g} h, and {offer.left_hours:g} h are left."
         fix = "Lower limits.steps, wait for the next week, or start it with --force and continue it next week."
         raise ProblemError([problem_of("TP771", file="--to", what=what, next=fix)], exit_code=runtime.REFUSED)
     left = "not known" if offer.left_hours is None else f"{offer.left_hours:g} h left until {offer.refreshes_at[:10]}"
     return [
         ("machine", offer.machine or target.title),
-        ("memory", in_words(plan)),
+        ("memory", in_words(max(plans, key=lambda each: each["need_bytes"]))),
         ("time", hours),
         ("account", offer.account),
         ("quota", left),

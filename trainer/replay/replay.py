@@ -18,11 +18,11 @@ from schemas.problems import ProblemError
 from trainer.data.conversations import untrusted_model
 from trainer.evaluation.answers import Sampler, VerifiedAnswer, receipt_items, verify_answers
 from trainer.evaluation.recorded import recorded_items
-from trainer.loop.chain import Segment, load_trained_params, saved_state_steps, split_spans, write_state
+from trainer.loop.chain import Segment, saved_state_steps, split_spans, write_state
 from trainer.loop.checkpoints import state_sha256, to_stored
 from trainer.loop.programs import compiled_steps
 from trainer.loop.session import StopRequest
-from trainer.loop.state import REFUSED, refuse_other_base
+from trainer.loop.state import REFUSED, load_trained_params, refuse_other_base
 from trainer.loop.step import TrainState
 from trainer.loop.task import drop_reference_params
 from trainer.model.decoder import params_sha256

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from evidence.extras import need
+
+if TYPE_CHECKING:
+    from launch.phases import Phase
 
 RUNS = Path("submission_runs")
 
@@ -20,6 +23,7 @@ SmokeConfig = Annotated[
     Path | None, typer.Option(help="Second file, whose keys override the first; makes it a smoke run.")
 ]
 Fetch = Annotated[bool, typer.Option("--fetch", help="Download a model that is not on this machine.")]
+Phases = Annotated[Path | None, typer.Option(help="Phase file: runs that build on each other, merged at the end.")]
 Force = Annotated[bool, typer.Option("--force", help="Start even if the plan does not fit.")]
 Root = Annotated[Path, typer.Option(help="Folder of runs.")]
 RunOfBundle = Annotated[str | None, typer.Option("--run", help="Run of a bundle with several.")]
@@ -37,3 +41,18 @@ def using_trainer(command: str, *, how: str = "before it began; nothing was writ
 
     with exit_on_interrupt(command, how=how):
         yield
+
+
+def load_phases(
+    path: Path, given: dict[str, object], *allowed: str, place: str = "local"
+) -> tuple[dict[str, Any], list[Phase]]:
+    """Return the content of a phase file and its phases, after refusing `given` options that are not `allowed`."""
+    from launch.phases import read_phases
+    from trainer.config.load import load_config
+    from trainer.config.tree import to_document
+
+    is_unset = {name: value is None or value is False for name, value in given.items()}
+    if others := [name for name in given if not is_unset[name] and name not in {"phases", *allowed}]:
+        message = f"--phases takes every setting from its file: omit {', '.join(others)}."
+        raise typer.BadParameter(message)
+    return read_phases(path, lambda source, stated: to_document(load_config(source, settings=stated)), place=place)

@@ -24,7 +24,7 @@ from schemas.catalog import VERSION
 from schemas.formats import duration, duration_range, join_lines, short_count, size
 from schemas.problems import Problem, ProblemError, problem_of
 from schemas.reading import get_str
-from trainproof.cli.options import RUNS, AsJson, Settings, using_trainer
+from trainproof.cli.options import RUNS, AsJson, Phases, Settings, load_phases, using_trainer
 from trainproof.output import align
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ GIB = 2**30
 
 def plan(
     config: Annotated[Path | None, typer.Option(help="Configuration file.")] = None,
+    phases: Phases = None,
     on: Annotated[
         str | None, typer.Option(help="Machine of the table, or your own YAML file. Default: this machine.")
     ] = None,
@@ -71,6 +72,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Estimate memory and time of a run before it starts. Exit code 3: it does not fit."""
+    given = locals()
     if explain_oom is not None:
         answer, text = explain_out_of_memory(explain_oom, config=config, settings=settings or ())
         sys.stdout.write(as_json_text(answer) if as_json else text)
@@ -82,7 +84,7 @@ def plan(
         answer = {"used": [asdict(each) for each in used], "left_out": skipped}
         sys.stdout.write(as_json_text(answer) if as_json else calibration_text(used, skipped))
         return
-    if config is None or (runs and not calibrate):
+    if phases is None and (config is None or (runs and not calibrate)):
         what = f"'{runs[0]}' is for --calibrate." if runs else "Missing option --config."
         message = f"{what} A plan needs --config FILE; --set changes any key: --set model.name=google/gemma-2b."
         raise typer.BadParameter(message)
@@ -96,8 +98,16 @@ def plan(
         from trainer.config.load import load_config
         from trainer.planning.plan import PlanOptions
 
-        loaded = load_config(config, flags={"mesh.device": device}, settings=settings or ())
         options = PlanOptions(exact=exact, quick=quick, max_batch=max_batch, grid=grid, hours_stated=hours)
+        if phases is not None:
+            planned = {}
+            for phase in load_phases(phases, given, "on", "exact", "quick", "calibrate", "runs", "as_json")[1]:
+                loaded = load_config(phase.config)
+                planned[phase.name] = plan_run(loaded, options, on=on, device_is_stated=False, calibrate=measured)
+            sys.stdout.write(as_json_text({"phases": planned}) if as_json else phases_text(planned))
+            raise typer.Exit(max(3 * (each["verdict"] in {"does_not_fit", "unsupported"}) for each in planned.values()))
+        assert config is not None, "refused above"
+        loaded = load_config(config, flags={"mesh.device": device}, settings=settings or ())
         if where:
             answer = plan_everywhere(loaded, options)
         else:
@@ -267,6 +277,21 @@ def plan_text(plan: dict[str, Any]) -> str:
             [f"{title}: unsupported.", *(f"  {each['what']} {each['next']}" for each in plan["findings"])]
         )
     return "\n".join([f"{title}: {in_words(plan)}\n", *_sections(plan)])
+
+
+def phases_text(plans: dict[str, dict[str, Any]]) -> str:
+    """Format the plan of each phase as a row, and the hours of all together."""
+    rows, times = [], [plan["time"] for plan in plans.values() if plan["time"]]
+    for name, plan in plans.items():
+        hours = f"{_band(plan['time']['hours'])} hours" if plan["time"] else ""
+        rows.append((name, f"{size(plan['need_bytes'])} of {size(plan['available_bytes'])}", plan["verdict"], hours))
+    total = {end: sum(time["hours"][end] for time in times) for end in ("low", "likely", "high")}
+    text = f"All phases: {_band(total)} hours, likely {total['likely']:.2g}"
+    if week := times[0]["week_seconds"] if times else None:
+        text += (
+            f", {_band({end: each * 3600 / week for end, each in total.items()}, '.0%')} of {week / 3600:g} h a week"
+        )
+    return f"{target_title(next(iter(plans.values()))['target'])}:\n{align(rows)}{text}.\n"
 
 
 def _sections(plan: dict[str, Any]) -> Iterator[str]:

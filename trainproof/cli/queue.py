@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,15 +18,18 @@ from schemas.formats import NOTHING, join_lines
 from schemas.problems import ProblemError
 from schemas.reading import get_number
 from schemas.render import render_json
-from trainproof.cli.options import RUNS, AsJson, Force, Root, Settings, SmokeConfig
+from trainproof.cli.options import RUNS, AsJson, Force, Phases, Root, Settings, SmokeConfig, load_phases
 from trainproof.output import align
 
 if TYPE_CHECKING:
     from launch.jobs import Job
+    from launch.places.place import RemotePlace
     from launch.places.printed import Task
     from trainer.config.tree import Config
 
 queue = typer.Typer(no_args_is_help=True, rich_markup_mode=None, add_completion=False)
+
+NO_CONFIG = "Pass --config FILE or --phases FILE."
 
 JobName = Annotated[str, typer.Argument(help="Job or run name, as in `trainproof queue list`.")]
 
@@ -36,7 +41,8 @@ def queue_() -> None:
 
 @queue.command()
 def add(
-    config: Annotated[Path, typer.Option(help="Configuration file.")],
+    config: Annotated[Path | None, typer.Option(help="Configuration file.")] = None,
+    phases: Phases = None,
     smoke_config: SmokeConfig = None,
     settings: Settings = None,
     force: Force = False,
@@ -44,11 +50,19 @@ def add(
     root: Root = RUNS,
 ) -> None:
     """Add a run to the queue. It starts when its device is free, even if this terminal is closed."""
+    given = locals()
     need("queue", "train")
+    from launch.phases import queue_phases
     from launch.queue import start
     from trainer.config.load import load_config
     from trainer.config.tree import to_document
 
+    if phases is not None:
+        file = load_phases(phases, given, "force", "place", "root", place=place)
+        _print_queued(*queue_phases(root, phases, *file, force=force, place=place))
+        return
+    if config is None:
+        raise typer.BadParameter(NO_CONFIG)
     mode = "smoke" if smoke_config else None
     loaded = load_config(config, overlay=smoke_config, flags={"mode": mode}, settings=settings or ())
     _print_queued(start(root, to_document(loaded), force=force, place=place))
@@ -125,8 +139,8 @@ def resume(
     need("queue", "train")
     from launch.queue import find_resumable, resume
 
-    stopped, after = find_resumable(root, run)
-    _print_queued(resume(root, stopped, after=after))
+    found, job = find_resumable(root, run)
+    _print_queued(resume(root, found, stopped=job))
 
 
 @queue.command()
@@ -151,15 +165,16 @@ def continue_(root: Root = RUNS) -> None:
     start_worker(root)
 
 
-def _print_queued(job: Job) -> None:
-    sys.stdout.write(f"{job.run} is queued as {job.job_id}.\n")
+def _print_queued(*jobs: Job) -> None:
+    sys.stdout.write(join_lines(f"{job.run} is queued as {job.job_id}." for job in jobs))
 
 
 def push(
-    config: Annotated[Path, typer.Option(help="Configuration file.")],
     to: Annotated[
         str, typer.Option(help="Place: kaggle-tpu, kaggle-gpu or ssh:HOST; with --print also slurm, sky or jobset.")
     ],
+    config: Annotated[Path | None, typer.Option(help="Configuration file.")] = None,
+    phases: Phases = None,
     smoke_config: SmokeConfig = None,
     settings: Settings = None,
     force: Force = False,
@@ -175,19 +190,20 @@ def push(
     root: Root = RUNS,
 ) -> None:
     """Plan a run, send it to another machine, and fetch and verify its bundle; or print a file for a cluster."""
+    given = locals()
     need("push", "train")
+    from launch.phases import find_runs, queue_phases
     from launch.places import PLACES, get_place
-    from launch.places.place import RemotePlace, Request
+    from launch.places.place import RemotePlace
     from launch.places.printed import FORMATS
     from launch.queue import start
-    from launch.remote import ask, now, print_output
+    from launch.remote import print_output
     from trainer.config.load import load_config
-    from trainer.config.tree import to_document
-    from trainer.planning.plan import describe_offer
+    from trainer.config.tree import build_config, to_document
 
     mode = "smoke" if smoke_config else None
     if print_ or to in FORMATS or on is not None or nodes > 1:
-        if not print_ or to not in FORMATS or on is None:
+        if not print_ or to not in FORMATS or on is None or config is None:
             message = f"{', '.join(FORMATS)} can only be printed, for you to submit: with --print and --on MACHINE."
             raise typer.BadParameter(message, param_hint="--to")
         loaded = load_config(config, overlay=smoke_config, flags={"mode": mode}, settings=settings or ())
@@ -197,12 +213,42 @@ def push(
     if not isinstance(place, RemotePlace):
         message = f"{to} is this machine. Use `trainproof train`, or one of: {', '.join(set(PLACES) - {to})}."
         raise typer.BadParameter(message, param_hint="--to")
-    loaded = load_config(config, overlay=smoke_config, flags={"mode": mode}, settings=settings or ())
-    document = to_document(loaded)
-    rows, findings = [], []
+    if phases is not None:
+        allowed = ("to", "force", "check", "as_json", "yes", "detach", "nodes", "root")
+        file = load_phases(phases, given, *allowed, place=to)
+        done = {name for name, run in find_runs(root, file[1]).items() if run.succeeded}
+        configs = [build_config(phase.config) for phase in file[1] if phase.name not in done]
+    elif config is not None:
+        configs = [load_config(config, overlay=smoke_config, flags={"mode": mode}, settings=settings or ())]
+    else:
+        raise typer.BadParameter(NO_CONFIG)
+    is_possible = _show_offers(place, configs, force=force, as_json=as_json)
+    if check or as_json:
+        raise typer.Exit(0 if is_possible else 3)
+    if not yes:
+        typer.confirm(f"Send it to {to}?", abort=True)
+    if phases is not None:
+        queued = queue_phases(root, phases, *file, force=force, place=to)
+    else:
+        queued = [start(root, to_document(configs[0]), force=force, place=to)]
+    _print_queued(*queued)
+    if not detach:
+        sys.stdout.write("Ctrl-C stops watching; the job goes on. `trainproof queue list` shows it.\n")
+        raise typer.Exit(max(map(print_output, queued)))
+
+
+def _show_offers(place: RemotePlace, configs: Sequence[Config], *, force: bool, as_json: bool) -> bool:
+    """Print what runs take at a place, and return whether they can be sent there."""
+    from launch.places.place import Request
+    from launch.remote import ask, now
+    from trainer.config.tree import to_document
+    from trainer.planning.plan import describe_offers
+
+    requests = [Request(run=each.name, config=to_document(each), working_folder=Path.cwd()) for each in configs]
+    rows, findings = list[tuple[str, str]](), list[dict[str, Any]]()
     try:
-        offer = ask(lambda: place.offer(Request(run=loaded.name, config=document, working_folder=Path.cwd())))
-        rows = describe_offer(loaded, offer, force=force)
+        offers = [ask(partial(place.offer, request)) for request in requests]
+        rows = describe_offers(configs, offers, force=force)
     except ProblemError as error:
         if not as_json:
             raise
@@ -211,15 +257,7 @@ def push(
         sys.stdout.write(as_json_text({"asked_at": now(), "rows": rows, "findings": findings}))
     else:
         sys.stdout.write(join_lines(f"{name:<8} {text}" for name, text in rows))
-    if check or as_json:
-        raise typer.Exit(0 if rows else 3)
-    if not yes:
-        typer.confirm(f"Send it to {to}?", abort=True)
-    job = start(root, document, force=force, place=to)
-    _print_queued(job)
-    if not detach:
-        sys.stdout.write("Ctrl-C stops watching; the job goes on. `trainproof queue list` shows it.\n")
-        raise typer.Exit(print_output(job))
+    return not findings
 
 
 def _plan_task(config: Config, on: str, *, nodes: int, root: Path, force: bool) -> Task:

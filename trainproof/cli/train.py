@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evidence.extras import need
-from evidence.layout import CONFIG, EXPORT, new_run_id
-from evidence.writing import as_json_text
+from evidence.hashes import sha256_json
+from evidence.layout import ADAPTER, CONFIG, EXPORT, MANIFEST, new_run_id
+from evidence.writing import as_json_text, scratch_folder, write_text
 from schemas.formats import join_words, quantity, short_count, size
-from schemas.problems import ProblemError, problem_of
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of
+from schemas.reading import write_yaml
 from schemas.render import render_json, render_text
-from trainproof.cli.options import RUNS, AsJson, Force, Root, Settings, SmokeConfig, using_trainer
+from trainproof.cli.options import RUNS, AsJson, Force, Phases, Root, Settings, SmokeConfig, load_phases, using_trainer
 from trainproof.output import print_event
 
 if TYPE_CHECKING:
+    from launch.phases import Phase
     from trainer.convert import Conversion
     from trainer.first_config import WrittenConfig
     from trainer.play import ChatModel, Question
@@ -144,8 +147,12 @@ class SessionName(StrEnum):
 
 def train(
     config: Annotated[Path | None, typer.Option(help="Configuration file.")] = None,
+    phases: Phases = None,
     output: Annotated[
-        Path | None, typer.Option(help="Run folder, new or empty. Default: submission_runs/<id>.")
+        Path | None,
+        typer.Option(
+            help="Run folder, new or empty; with --phases, folder of all runs. Default: submission_runs/<id>."
+        ),
     ] = None,
     smoke_config: SmokeConfig = None,
     smoke_steps: Annotated[
@@ -184,12 +191,15 @@ def train(
     process: Annotated[int | None, typer.Option(min=0, help="With --coordinator: this process, from 0.")] = None,
 ) -> None:
     """Train a model and record the run."""
+    given = locals()
     if len({coordinator is None, processes is None, process is None}) > 1:
         message = "--coordinator HOST:PORT, --processes N and --process I go together; omit all three on a cluster."
         raise typer.BadParameter(message)
     if as_json and not check:
         message = "--json needs --check; a run is recorded in its folder."
         raise typer.BadParameter(message)
+    if phases is not None:
+        raise typer.Exit(_train_phases(phases, given, output or RUNS, force=force, check=check))
     with using_trainer("train"):
         from trainer.config.load import load_config
         from trainer.distributed import exchange, is_lead, join
@@ -218,6 +228,9 @@ def train(
         }
         path = config or Path(resume or "") / CONFIG
         loaded = load_config(path, overlay=smoke_config, flags=overrides, settings=settings or ())
+        model = Path(loaded.model.name)
+        if model.name == EXPORT and not model.exists() and (model.parent / MANIFEST).is_file():
+            export(str(model.parent))
         if distributed or coordinator is not None:
             join(coordinator, processes, process)
         if loaded.model.shape == "auto":
@@ -237,6 +250,64 @@ def train(
         with Watch(quiet=not is_lead()) as watch:
             code = run_or_resume(request, watch)
     raise typer.Exit(code)
+
+
+def _train_phases(path: Path, given: dict[str, object], root: Path, *, force: bool, check: bool) -> int:
+    """Check all phases, train those without a run that succeeded, merge and pack; return the exit code."""
+    need("train", "train")
+    from launch.phases import find_runs
+
+    document, phases = load_phases(path, given, "output", "force", "check")
+    runs, problems = find_runs(root, phases), list[Problem]()
+    trained = {name for name, run in runs.items() if run.succeeded}
+    with scratch_folder("trainproof-phases-") as scratch:
+
+        def train_phase(title: str, config: dict[str, Any], **options: Any) -> int:
+            write_text(scratch / CONFIG, write_yaml(config))
+            return _run(title, lambda: train(config=scratch / CONFIG, force=force, **options))
+
+        for phase in (phase for phase in phases if phase.name not in trained):
+            with collect_problems(problems):
+                train_phase(f"Check of phase {phase.name}", phase.config, check=True)
+        if problems:
+            raise ProblemError(problems, exit_code=2)
+        for phase in () if check else phases:
+            if phase.name in trained:
+                typer.echo(f"\nPhase {phase.name} is trained: {runs[phase.name].path}")
+                continue
+            stopped = runs[phase.name].path if phase.name in runs else None
+            config = phase.start_config(path, runs[phase.parent.name].path if phase.parent else None)
+            folder = root / new_run_id(config["name"], datetime.now(UTC))
+            if code := train_phase(f"Phase {phase.name}", config, output=folder, resume=stopped):
+                return code
+            runs = find_runs(root, phases)
+    if not check:
+        _merge_and_pack(document, phases, {name: run.path for name, run in runs.items()})
+    return 0
+
+
+def _merge_and_pack(document: dict[str, Any], phases: list[Phase], runs: dict[str, Path]) -> None:
+    """Merge the adapters of phases into their model, and pack the runs of all phases."""
+    from trainer.export_run import export_run
+    from trainer.model.peft import merge_named
+    from trainer.recorder.progress import Watch
+    from trainproof.cli.submit import package
+
+    merge, name = document.get("merge", {"weights": {}}), document["name"]
+    adapters = {runs[phase] / ADAPTER: weight for phase, weight in merge["weights"].items()}
+    for phase in [phase.first for phase in phases if phase.name in merge["weights"]][:1]:
+        base, revision = phase.config["model"]["name"], phase.config["model"]["revision"]
+        if phase.parent is not None:
+            base, revision = str(runs[phase.parent.name] / EXPORT), None
+        named, dtype = [f"{folder}={weight}" for folder, weight in adapters.items()], merge.get("dtype")
+        with Watch() as watch:
+            for folder in (folder for folder in adapters if not folder.exists()):
+                export_run(folder.parent, None, watch, adapter=True, model=base)
+        merged = BUNDLES / f"{name}-{sha256_json([base, revision, named, dtype])[:8]}"
+        if not merged.exists():
+            merge_named(base, named, merged, dtype=dtype, revision=revision)
+        typer.echo(f"\nThe merged model is in {merged}.")
+    package([*runs.values()], output=BUNDLES / f"{name}.zip")
 
 
 def _check_inputs(request: RunRequest, *, as_json: bool) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from trainproof.cli.plan import GIB, grid_text, target_title, where_text
+from trainproof.cli.plan import GIB, grid_text, phases_text, target_title, where_text
 
 CONFIG = """model: {name: HuggingFaceTB/SmolLM2-135M}
 optimizer: {name: adafactor}
@@ -44,6 +44,41 @@ def test_a_plan_says_whether_it_fits_and_how_long_it_takes(run, config: Path):
     assert as_json["host"]["available_bytes"] == 396 * 10**9
     assert 4 * parameters <= as_json["host"]["need_bytes"] <= 4.1 * parameters
     assert "of 368.80 GiB: the copy of the state that is saved." in out
+
+
+FOUR_PHASES = """
+name: reasoner
+config:
+  model: {name: Qwen/Qwen3-0.6B}  # the nearest Qwen3 to the 0.8B of the founding document
+  method: {kind: lora, rank: 16}
+  data: {max_length: 1024, packing: true}
+  batch: {microbatch_size: 4}
+  precision: {params: bfloat16, compute: bfloat16}
+  limits: {steps: 700}
+phases:
+  code: {}
+  math: {parent: code, set: {limits.steps: 1400}}
+  chat: {}
+  style: {parent: chat, set: {data.max_length: 2048}}
+merge: {weights: {math: 0.6, style: 0.4}}
+"""
+
+
+@pytest.mark.slow
+def test_four_phases_of_a_small_qwen_are_planned_whole(run, tmp_path: Path):
+    (tmp_path / "phases.yaml").write_text(FOUR_PHASES)
+    asked = ("plan", "--phases", tmp_path / "phases.yaml", "--on", "kaggle-tpu-v5e-8", "--quick", "--json")
+    code, out, err = run(*asked)
+    assert code == 0, err
+    plans = json.loads(out)["phases"]
+    lines = phases_text(plans).splitlines()
+    assert [line.split()[0] for line in lines[1:5]] == ["code", "math", "chat", "style"]
+    assert all("of 15.75 GiB" in line for line in lines[1:5])
+    hours = {name: plan["time"]["hours"] for name, plan in plans.items()}
+    assert hours["math"]["low"] > hours["code"]["low"] == hours["chat"]["low"]
+    total = [sum(each[end] for each in hours.values()) for end in ("low", "high")]
+    assert lines[5].startswith(f"All phases: {total[0]:.2g}–{total[1]:.2g} hours")
+    assert f"{total[1] / 20:.0%} of 20 h a week" in lines[5]
 
 
 def test_measured_runs_are_compared_with_their_plans(run):
@@ -78,6 +113,7 @@ def test_one_configuration_is_shown_on_all_targets(run, config: Path):
             "data.max_length is 100000; HuggingFaceTB/SmolLM2-135M has 8192 positions.",
         ),
         (("--exact", "--quick"), "--exact compiles every program and --quick none"),
+        (("--phases", "phases.yaml"), "omit config"),
         (("--where", "--grid", "--on", "t4"), "--where plans for every machine, --on and --grid for one"),
     ],
 )
