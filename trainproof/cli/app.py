@@ -22,7 +22,7 @@ from schemas.problems import INTERNAL_ERROR, Problem, ProblemError, first_line, 
 from schemas.render import render_text
 
 GROUPS = {
-    "Train": ("init", "train", "demo", "evaluate", "play", "export", "queue", "push"),
+    "Train": ("init", "train", "demo", "evaluate", "play", "export", "queue", "push", "sweep"),
     "Plan": ("plan",),
     "Inspect": ("runs", "show", "check", "compare", "note"),
     "Submit": ("package", "sign", "verify"),
@@ -34,6 +34,7 @@ GROUPS = {
 MODULES = {name: title.lower() for title, names in GROUPS.items() for name in names} | {
     "queue": "queue",
     "push": "queue",
+    "sweep": "queue",
     "merge": "train",
 }
 

@@ -1,0 +1,305 @@
+"""Search settings with many runs: Optuna suggests the settings of each trial, and the queue trains it.
+
+The folder of a sweep (`evidence.layout.SWEEPS`) holds `sweep.json` with all trials, the journal of Optuna, and the
+evaluation items in two halves: one scores the trials, the other only the best. A trial is an ordinary run, named after
+the sweep and its number. The process may be killed at any time: journal and queue say how to continue. What is
+suggested and pruned depends on results, not on when they are read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from evidence import lock
+from evidence.hashes import sha256_json
+from evidence.index.summary import summarize
+from evidence.layout import CHOOSING, HELD_BACK, MANIFEST, METRICS, SWEEP, SWEEPS
+from evidence.proof.verification import grade_run
+from evidence.run import read_run
+from evidence.scores.intervals import find_clusters
+from evidence.writing import RowWriter, write_json, write_text
+from launch import queue
+from launch.jobs import OUTPUT, Job, JobReader, tail
+from launch.places import get_place
+from launch.places.place import RemotePlace
+from launch.process import PROGRAM
+from schemas.catalog import VERSION, node_types, resolve_node, schema
+from schemas.problems import Problem, ProblemError, problem_of
+from schemas.reading import get_path, get_str, read_rows
+from schemas.validate import read_document
+
+Document = Mapping[str, Any]
+
+POLL_SECONDS = 1.0
+_DURING = {"score": "held_out_score", "held_out_loss": "held_out_loss"}  # field of a metric row, by metric of a sweep
+_STATES = {"RUNNING": "running", "COMPLETE": "succeeded", "PRUNED": "pruned", "FAIL": "failed"}
+_MAY_CHANGE = ("trials", "parallel")  # keys of a sweep file, when a sweep is continued
+
+
+def edges(search: Document) -> Iterator[tuple[str, Any]]:
+    """Yield each searched key with each of its values, or with both ends of its range."""
+    for key, values in search.items():
+        ends = [values[end] for end in ("low", "high") if end in values] if isinstance(values, dict) else values
+        yield from ((key, value) for value in ends)
+
+
+def find_problems(settings: Document, base: Document, file: str) -> Iterator[Problem]:
+    """Yield what is wrong with a valid sweep file and its configuration, apart from the values of searched keys."""
+    search, prune, steps = settings["search"], settings["prune"], base["limits"]["steps"]
+    found = [] if search else [("/search", "search names no setting.")]
+    for key, values in search.items():
+        if key in {"name", "mode", "schema_version"} or key.startswith("evaluation."):
+            found.append((f"/search/{key}", f"{key} cannot be searched: all trials must be scored alike."))
+        try:
+            _distribution(key, values)
+        except ValueError as error:
+            found.append((f"/search/{key}", f"{key}: {error}"))
+    if base["evaluation"]["eval_set"] is None:
+        found.append(("/config", "The configuration names no evaluation.eval_set to compare trials with."))
+    if base["evaluation"]["every_steps"] == 0 and (prune or settings["metric"] != "score"):
+        found.append(("/config", "Set evaluation.every_steps: prune and held_out_loss need scores during training."))
+    if prune and "limits.steps" not in search and prune["min_steps"] >= steps:
+        found.append(("/prune/min_steps", f"No trial is pruned: a trial has only {steps} steps."))
+    yield from (problem_of("TP780", file=file, pointer=pointer, what=what) for pointer, what in found)
+
+
+def _distribution(key: str, values: Any) -> BaseDistribution:
+    if isinstance(values, list):
+        return CategoricalDistribution(values)
+    node = schema("train_config")
+    for part in key.split("."):
+        node = resolve_node(node.get("properties", {}).get(part, {}), schema("train_config"))
+    kind = IntDistribution if "integer" in node_types(node) else FloatDistribution
+    return kind(values["low"], values["high"], log=values.get("log", False))
+
+
+def split_items(items: Sequence[Document]) -> tuple[list[Document], list[Document]]:
+    """Split evaluation items by hash into two halves; items of one group or prompt stay together."""
+    halves: tuple[list[Document], list[Document]] = ([], [])
+    for item, first in zip(items, find_clusters(items)[0], strict=True):  # a cluster has the number of an item
+        halves[int(sha256_json(items[first]["id"]), 16) % 2].append(item)
+    return halves
+
+
+class Sweep:
+    """A sweep of a runs folder: its file with defaults, the configuration that it varies, and its evaluation items."""
+
+    def __init__(self, root: Path, settings: Document, base: Document, items: Sequence[Document]) -> None:
+        self.root, self.settings, self.folder = root, settings, root / SWEEPS / settings["name"]
+        self.base = {**base, "evaluation": {**base["evaluation"], "eval_set": (self.folder / CHOOSING).as_posix()}}
+        place, self.notes = get_place(settings["place"]), list[str]()
+        self.parallel = settings["parallel"] if place.has_own_queue else 1
+        if self.parallel < settings["parallel"]:
+            self.notes.append(f"{settings['place']} runs one trial at a time.")
+        self.prunes = settings["prune"] is not None and not isinstance(place, RemotePlace)
+        if settings["prune"] and not self.prunes:
+            self.notes.append(f"Nothing is pruned: {settings['place']} returns a run when it has ended.")
+        self._halves = dict(zip((CHOOSING, HELD_BACK), split_items(items), strict=True))
+        self.head = {
+            "settings": settings,
+            "config_sha256": sha256_json(base),
+            "eval_set": {
+                "name": base["evaluation"]["eval_set"],
+                "sha256": sha256_json(list(items)),
+                **{Path(name).stem: len(half) for name, half in self._halves.items()},
+            },
+        }
+        self.before: Document = read_document(self.folder / SWEEP, "sweep").value or {}
+        self._refuse()
+        self.jobs, self.trials, self._written = JobReader(root.resolve()), dict[int, Trial](), dict[str, Any]()
+
+    def _refuse(self) -> None:
+        known = {**(self.before.get("settings") or {}), **{key: self.settings[key] for key in _MAY_CHANGE}}
+        now = {**self.before, "settings": known}
+        changed = [key for key, value in self.head.items() if self.before and now.get(key) != value]
+        what = f"The sweep {self.folder.name} exists with other {changed[0]}." if changed else None
+        if lock.is_alive(self.folder):
+            what = f"The sweep {self.folder.name} is running in another process."
+        if not all(self._halves.values()):
+            what = "The evaluation set cannot be split into two halves: it has too few different items."
+        if what:
+            raise ProblemError([problem_of("TP781", file=str(self.folder), what=what)], exit_code=2)
+
+    def run(self) -> dict[str, Any]:
+        """Run the trials that are missing, evaluate the best again, and return the content of sweep.json.
+
+        Raises:
+            ProblemError: The sweep exists with other settings, is running, or has too few items (exit code 2).
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with lock.RunLock(self.folder):
+            for name, half in self._halves.items():
+                write_text(self.folder / name, "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in half))
+            self._open()
+            while self._advance():
+                time.sleep(POLL_SECONDS)
+            return self._write(best=self._evaluate_best(), status="finished", finished_at=_now())
+
+    def _open(self) -> None:
+        """Open the study, and continue trials that stopped with this machine."""
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        journal, prune = self.folder / "journal.log", self.settings["prune"] or {"min_steps": 1}
+        # A killed process may leave a torn line and a lock of Optuna, whose work `RunLock` does here.
+        RowWriter(journal).close()
+        journal.with_name("journal.log.lock").unlink(missing_ok=True)
+        self.study = optuna.create_study(
+            storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal))),
+            study_name=self.folder.name,
+            direction="maximize" if self.settings["metric"] == "score" else "minimize",
+            pruner=optuna.pruners.SuccessiveHalvingPruner(prune["min_steps"], prune.get("factor", 3)),
+            load_if_exists=True,
+        )
+        if "started_at" not in self.study.user_attrs:
+            self.study.set_user_attr("started_at", _now())
+        for frozen in self._running():
+            trial = self.trials[frozen.number] = Trial(self.study, frozen._trial_id)
+            job = self._jobs().get(frozen.number)
+            if job is not None and job.state in {"interrupted", "lost"} and "pruned_at" not in trial.user_attrs:
+                run = read_run(self.root / job.run)
+                again = (
+                    queue.resume(self.root, run, after=job) if queue.can_resume(run) else queue.retry(self.root, job)
+                )
+                trial.set_user_attr("run", again.run)
+
+    def _running(self) -> list[FrozenTrial]:
+        return self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+
+    def _jobs(self) -> dict[int, Job]:
+        """Return the newest job of each trial, whose number is in the name of its run."""
+        form = re.compile(re.escape(self.folder.name) + r"-(\d+)-\d{8}-\d{6}-[0-9a-f]{4}")
+        since, found = self.study.user_attrs["started_at"], sorted(self.jobs.jobs(), key=lambda job: job.created_at)
+        named = [(form.fullmatch(job.run), job) for job in found if job.is_own and job.created_at >= since]
+        return {int(match[1]): job for match, job in named if match}
+
+    def _advance(self) -> bool:
+        """Follow the running trials, begin others, and return whether any is running."""
+        jobs, wanted = self._jobs(), self.settings["trials"]
+        for trial in self._running():
+            self._follow(self.trials[trial.number], jobs.get(trial.number))
+        while len(self._running()) < self.parallel and (count := len(self.study.trials)) < wanted:
+            # Each trial has a generator of its own, so that an interruption changes no suggestion.
+            seed = random.Random(f"{self.settings['seed']} {count}").getrandbits(32)  # noqa: S311 - no secret
+            self.study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=min(10, 1 + wanted // 3))
+            space = {key: _distribution(key, values) for key, values in self.settings["search"].items()}
+            self.trials[count] = self.study.ask(space)
+            self._queue(self.trials[count])
+        self._write()
+        if self._running() and not queue.has_worker(self.root):
+            queue.start_worker(self.root)
+        return bool(self._running())
+
+    def _queue(self, trial: Trial) -> None:
+        document = deepcopy(self.base) | {"name": f"{self.folder.name}-{trial.number:03}"}
+        for key, value in trial.params.items():
+            group, _, name = key.rpartition(".")
+            (document[group] if group else document)[name] = value
+        trial.set_user_attr("run", queue.start(self.root, document, place=self.settings["place"]).run)
+
+    def _follow(self, trial: Trial, job: Job | None) -> None:
+        """Stop a trial that is pruned, and record the end of a trial."""
+        if job is None:  # this process was killed before it queued the trial
+            return self._queue(trial)
+        is_pruned = self._is_pruned(trial, job)
+        if is_pruned and job.state in {"waiting", "running"}:
+            queue.cancel(job)
+        if job.has_ended:
+            value, reason = (None, None) if is_pruned else self._outcome(job)
+            trial.set_user_attr("reason", reason)
+            ended = TrialState.PRUNED if is_pruned else TrialState.FAIL if value is None else TrialState.COMPLETE
+            self.study.tell(trial.number, value, state=ended)
+        return None
+
+    def _is_pruned(self, trial: Trial, job: Job) -> bool:
+        """Report new values of the metric, and return whether one was too bad to go on."""
+        last = self.study.trials[trial.number].last_step or 0
+        steps = trial.params.get("limits.steps", self.base["limits"]["steps"])
+        if self.prunes and "pruned_at" not in trial.user_attrs:
+            for step, value in self._values(self.root / job.run):
+                if last < step < steps:
+                    trial.report(value, step)
+                    if trial.should_prune():
+                        trial.set_user_attr("pruned_at", step)
+                        break
+        return "pruned_at" in trial.user_attrs
+
+    def _values(self, folder: Path) -> list[tuple[int, float]]:
+        """Return steps and values of the metric during training."""
+        name, rows = _DURING[self.settings["metric"]], read_rows(folder / METRICS, "metric_row").values
+        return [(row["step"], math.nan if row[name] is None else row[name]) for row in rows if name in row]
+
+    def _outcome(self, job: Job) -> tuple[float | None, str | None]:
+        """Return the value of an ended trial, or why it has none."""
+        run, metric = read_run(self.root / job.run), self.settings["metric"]
+        if job.state != "succeeded":
+            said = get_str(run.raw(MANIFEST), "exit", "message") or tail(job.folder / OUTPUT, 1)
+            return None, f"{job.state}: {said}"
+        is_score, values = metric == "score", self._values(run.path)
+        value = summarize(run, grade_run(run)).score if is_score else values[-1][1] if values else None
+        is_known = value is not None and math.isfinite(value)
+        return (value, None) if is_known else (None, f"{metric} is missing, not finite, or contradicted.")
+
+    def _write(self, **ending: Any) -> dict[str, Any]:
+        """Write sweep.json if a trial has changed or the sweep has ended, and return its content."""
+        trials = [
+            {
+                "number": trial.number,
+                "run": trial.user_attrs.get("run"),
+                "settings": trial.params,
+                "state": _STATES[trial.state.name],
+                "step": trial.user_attrs.get("pruned_at"),
+                "value": trial.value if trial.value is not None and math.isfinite(trial.value) else None,
+                "reason": trial.user_attrs.get("reason"),
+            }
+            for trial in self.study.trials
+        ]
+        if ending or self._written.get("trials") != trials:
+            is_enough = sum(trial["state"] == "succeeded" for trial in trials) > 1
+            self._written = {
+                "schema_version": VERSION,
+                "name": self.folder.name,
+                "status": "running",
+                "started_at": self.study.user_attrs["started_at"],
+                "finished_at": None,
+                **self.head,
+                "direction": self.study.direction.name.lower(),
+                "notes": self.notes,
+                "trials": trials,
+                "importance": optuna.importance.get_param_importances(self.study) if is_enough else None,
+                "best": None,
+                **ending,
+            }
+            write_json(self.folder / SWEEP, self._written)
+        return self._written
+
+    def _evaluate_best(self) -> dict[str, Any] | None:
+        """Ask the best trial the items that did not choose it, or return None if no trial succeeded."""
+        if not self.study.get_trials(states=(TrialState.COMPLETE,)):
+            return None
+        number, before = self.study.best_trial.number, self.before.get("best") or {}
+        best = {"number": number, "run": self.study.best_trial.user_attrs["run"], "of": len(self.study.trials)}
+        if before.get("held_back") and before.get("run") == best["run"]:
+            return {**before, **best}
+        folders = map(str, (self.root / best["run"], "--items", self.folder / HELD_BACK))
+        command = [*PROGRAM, "challenge", *folders, "--again", "0", "--json"]
+        asked = subprocess.run(command, capture_output=True, text=True, check=False)
+        score = (get_path(json.loads(asked.stdout), "score") if asked.stdout.startswith("{") else None) or {}
+        reason = None if score else asked.stderr[-500:]
+        return {**best, "choosing": score.get("stated"), "held_back": score.get("found"), "reason": reason}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
