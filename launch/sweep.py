@@ -14,7 +14,7 @@ import random
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from datetime import UTC, datetime
 from pathlib import Path
@@ -89,17 +89,20 @@ def _distribution(key: str, values: Any) -> BaseDistribution:
 
 def split_items(items: Sequence[Document]) -> tuple[list[Document], list[Document]]:
     """Split evaluation items by hash into two halves; items of one group or prompt stay together."""
-    halves: tuple[list[Document], list[Document]] = ([], [])
-    for item, first in zip(items, find_clusters(items)[0], strict=True):  # a cluster has the number of an item
-        halves[int(sha256_json(items[first]["id"]), 16) % 2].append(item)
-    return halves
+    clusters, _ = find_clusters(items)  # each has the number of one of its items
+    order = sorted(set(clusters), key=lambda number: sha256_json(items[number]["id"]))
+    is_first = {number: place % 2 == 0 for place, number in enumerate(order)}
+    pairs = list(zip(items, clusters, strict=True))
+    return [one for one, number in pairs if is_first[number]], [one for one, number in pairs if not is_first[number]]
 
 
 class Sweep:
     """A sweep of a runs folder: its file with defaults, the configuration that it varies, and its evaluation items."""
 
-    def __init__(self, root: Path, settings: Document, base: Document, items: Sequence[Document]) -> None:
-        self.root, self.settings, self.folder = root, settings, root / SWEEPS / settings["name"]
+    def __init__(
+        self, root: Path, settings: Document, base: Document, items: Sequence[Document], say: Callable[[str], None]
+    ) -> None:
+        self.root, self.settings, self.say, self.folder = root, settings, say, root / SWEEPS / settings["name"]
         self.base = {**base, "evaluation": {**base["evaluation"], "eval_set": (self.folder / CHOOSING).as_posix()}}
         place, self.notes = get_place(settings["place"]), list[str]()
         self.parallel = settings["parallel"] if place.has_own_queue else 1
@@ -221,6 +224,7 @@ class Sweep:
             trial.set_user_attr("reason", reason)
             ended = TrialState.PRUNED if is_pruned else TrialState.FAIL if value is None else TrialState.COMPLETE
             self.study.tell(trial.number, value, state=ended)
+            self.say(f"trial {trial.number} {_STATES[ended.name]}: {trial.params} {reason or value or ''}".rstrip())
         return None
 
     def _is_pruned(self, trial: Trial, job: Job) -> bool:

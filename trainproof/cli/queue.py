@@ -14,7 +14,7 @@ import typer
 
 from evidence.extras import need
 from evidence.writing import as_json_text
-from schemas.formats import NOTHING, format_value, join_lines
+from schemas.formats import NOTHING, format_value, join_lines, visible
 from trainproof.cli.options import RUNS, AsJson, Force, Root, Settings, SmokeConfig
 from trainproof.output import align
 
@@ -235,7 +235,8 @@ def _prepare_sweep(file: Path, root: Path) -> Sweep:
     command = [*PROGRAM, "train", "--config", str(path), "--check", *chosen]
     if code := subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
         raise typer.Exit(code)
-    return Sweep(root, settings, base, read_eval_set(config.evaluation.eval_set or "").rows)
+    items = read_eval_set(config.evaluation.eval_set or "").rows
+    return Sweep(root, settings, base, items, say=lambda line: typer.echo(visible(line), err=True))
 
 
 def _describe_sweep(document: Mapping[str, Any]) -> Iterator[str]:
@@ -253,6 +254,6 @@ def _describe_sweep(document: Mapping[str, Any]) -> Iterator[str]:
     for each in trials:
         state = each["state"] if each["step"] is None else f"{each['state']} at step {each['step']}"
         value = NOTHING if each["value"] is None else f"{each['value']:.4g}"
-        settings = [format_value(value) for value in each["settings"].values()]
+        settings = [f"{one:.4g}" if isinstance(one, float) else format_value(one) for one in each["settings"].values()]
         rows.append((str(each["number"]), state, value, *settings, each["reason"] or each["run"] or NOTHING))
     yield align(rows) + join_lines(document["notes"])
