@@ -47,6 +47,7 @@ Document = Mapping[str, Any]
 POLL_SECONDS = 1.0
 _DURING = {"score": "held_out_score", "held_out_loss": "held_out_loss"}  # field of a metric row, by metric of a sweep
 _STATES = {"RUNNING": "running", "COMPLETE": "succeeded", "PRUNED": "pruned", "FAIL": "failed"}
+_RANDOM_TRIALS = 5  # first trials, whose settings are drawn at random
 _MAY_CHANGE = ("trials", "parallel")  # keys of a sweep file, when a sweep is continued
 
 
@@ -169,8 +170,7 @@ class Sweep:
         if "started_at" not in self.study.user_attrs:
             self.study.set_user_attr("started_at", _now())
         for frozen in self._running():
-            trial = self.trials[frozen.number] = Trial(self.study, frozen._trial_id)
-            job = self._jobs().get(frozen.number)
+            trial, job = self._suggest(frozen.number, frozen), self._jobs().get(frozen.number)
             if job is not None and job.state in {"interrupted", "lost"} and "pruned_at" not in trial.user_attrs:
                 run = read_run(self.root / job.run)
                 again = (
@@ -194,16 +194,26 @@ class Sweep:
         for trial in self._running():
             self._follow(self.trials[trial.number], jobs.get(trial.number))
         while len(self._running()) < self.parallel and (count := len(self.study.trials)) < wanted:
-            # Each trial has a generator of its own, so that an interruption changes no suggestion.
-            seed = random.Random(f"{self.settings['seed']} {count}").getrandbits(32)  # noqa: S311 - no secret
-            self.study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=min(10, 1 + wanted // 3))
-            space = {key: _distribution(key, values) for key, values in self.settings["search"].items()}
-            self.trials[count] = self.study.ask(space)
+            self._suggest(count)
             self._queue(self.trials[count])
         self._write()
         if self._running() and not queue.has_worker(self.root):
             queue.start_worker(self.root)
         return bool(self._running())
+
+    def _suggest(self, number: int, begun: FrozenTrial | None = None) -> Trial:
+        """Begin a trial, or one again that a killed process has begun, and suggest its settings."""
+
+        def seed(key: str) -> None:  # generators of their own, so that an interruption changes no suggestion
+            bits = random.Random(f"{self.settings['seed']} {number} {key}").getrandbits(32)  # noqa: S311 - no secret
+            self.study.sampler = optuna.samplers.TPESampler(seed=bits, n_startup_trials=_RANDOM_TRIALS)
+
+        seed("")
+        trial = self.trials[number] = self.study.ask() if begun is None else Trial(self.study, begun._trial_id)
+        for key, values in self.settings["search"].items():
+            seed(key)
+            trial._suggest(key, _distribution(key, values))
+        return trial
 
     def _queue(self, trial: Trial) -> None:
         document = deepcopy(self.base) | {"name": f"{self.folder.name}-{trial.number:03}"}

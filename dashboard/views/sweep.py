@@ -31,11 +31,14 @@ def page() -> None:
         return
     name = st.selectbox("Sweep", names, key="sweep", bind="query-params", width=320)
     is_running = lock.is_alive(state.root() / SWEEPS / name)
-    st.fragment(run_every=_TICK_SECONDS if is_running else None)(_draw)(name, is_running=is_running)
+    st.fragment(run_every=_TICK_SECONDS if is_running else None)(_draw)(name, was_running=is_running)
 
 
-def _draw(name: str, *, is_running: bool) -> None:
-    read = read_document(state.root() / SWEEPS / name / SWEEP, "sweep")
+def _draw(name: str, *, was_running: bool) -> None:
+    folder = state.root() / SWEEPS / name
+    if was_running != (is_running := lock.is_alive(folder)):
+        st.rerun()
+    read = read_document(folder / SWEEP, "sweep")
     markup.heading(name)
     if read.value is None or any(problem.severity == "error" for problem in read.problems):
         problems.show(read.problems)

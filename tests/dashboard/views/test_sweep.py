@@ -74,4 +74,4 @@ def test_a_run_leads_to_its_sweep(opened: Open, root: Path) -> None:
     config: dict[str, Any] = {"evaluation": {"eval_set": choosing}}
     write_run(root, "learning-rate-002-20261127-203241-6b74", config=config)
     app = press(opened(state.RUN, run="learning-rate-002-20261127-203241-6b74"), "Sweep")
-    assert app.query_params["sweep"] == ["learning-rate"]
+    assert "Best of 4" in said(app)
