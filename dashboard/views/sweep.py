@@ -16,7 +16,8 @@ from dashboard.shared.charts.theme import label, template
 from dashboard.shared.parts import markup, problems
 from evidence import lock
 from evidence.layout import SWEEP, SWEEPS
-from schemas.formats import NOTHING, percent, percent_range, quantity
+from evidence.report import describe_sweep
+from schemas.formats import NOTHING, quantity
 from schemas.validate import read_document
 
 _CLICK, _TICK_SECONDS = "sweep_trial_open", 2.0
@@ -49,7 +50,7 @@ def _draw(name: str, *, was_running: bool) -> None:
     said = ", ".join(f"{count} {word}" for word, count in counts.items()) or "none has begun"
     stopped = "" if is_running or document["status"] == "finished" else f" The sweep has stopped. {_REPEAT}"
     markup.note(f"{quantity(document['settings']['trials'], 'trial')}: {said}.{stopped}")
-    for line in (*_describe_best(document), *document["notes"]):
+    for line in describe_sweep(document):
         markup.note(line)
     metric, is_higher = document["settings"]["metric"], document["direction"] == "maximize"
     columns = ("number", "state", "step", "value", "reason", "run")
@@ -69,21 +70,6 @@ def _draw(name: str, *, was_running: bool) -> None:
         alt = f"Settings and {metric} of trials that succeeded"
         markup.show_figure(_parallel(done, metric, search), key="sweep_parallel", alt=alt)
     _draw_table(frame.sort_values("value", ascending=not is_higher, na_position="last"), metric)
-
-
-def _describe_best(document: Mapping[str, Any]) -> list[str]:
-    """Return the best of all trials, and its scores with their intervals."""
-    if (best := document["best"]) is None:
-        return []
-    texts = []
-    for name, meaning in (("choosing", "items that chose it, which is biased"), ("held_back", "items that did not")):
-        if (score := best[name]) is not None:
-            inside = percent_range(score["low"], score["high"])
-            texts.append(f"{percent(score['value'])} ({inside}) on the {score['n']} {meaning}")
-    reason = f" It was not evaluated again: {best['reason']}" if best["reason"] else ""
-    return [
-        f"Best of {best['of']}: trial {best['number']}, {best['run']}. Score {', '.join(texts) or NOTHING}.{reason}"
-    ]
 
 
 def _styled(figure: go.Figure, height: int) -> go.Figure:

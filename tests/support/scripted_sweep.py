@@ -4,8 +4,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from launch import queue, sweep
-from launch.sweep import Sweep
+from launch import queue
+from trainer import sweep
+from trainer.sweep import Sweep
 
 TRIAL = """
 import json, sys, time

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,13 +11,12 @@ import typer
 
 from evidence.extras import need
 from evidence.writing import as_json_text
-from schemas.formats import NOTHING, format_value, join_lines, visible
+from schemas.formats import NOTHING, join_lines, visible
 from trainproof.cli.options import RUNS, AsJson, Force, Root, Settings, SmokeConfig
 from trainproof.output import align
 
 if TYPE_CHECKING:
     from launch.jobs import Job
-    from launch.sweep import Sweep
 
 queue = typer.Typer(no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
@@ -183,77 +179,30 @@ def sweep(
 ) -> None:
     """Train with many settings, stop bad trials early, and evaluate the best again."""
     need("sweep", "train", "sweep")
-    prepared = _prepare_sweep(file, root)
-    sys.stderr.write(join_lines(["The trials are queued. Ctrl-C stops only this command; repeat it to continue."]))
+    from trainer.sweep import load_sweep
+
+    def say(line: str) -> None:
+        typer.echo(visible(line), err=True)
+
+    prepared = load_sweep(root, file, say)
+    say("Ctrl-C stops only this command. Repeat it to continue.")
     try:
         document = prepared.run()
     except KeyboardInterrupt:
         raise typer.Exit(5) from None
-    sys.stdout.write(as_json_text(document) if as_json else "".join(_describe_sweep(document)))
+    sys.stdout.write(as_json_text(document) if as_json else _format_sweep(document))
     raise typer.Exit(0 if document["best"] else 4)
 
 
-def _prepare_sweep(file: Path, root: Path) -> Sweep:
-    """Check everything that a sweep reads, and report all problems together."""
-    from launch.places import get_place
-    from launch.process import PROGRAM
-    from launch.sweep import Sweep, edges, find_problems
-    from schemas.catalog import schema
-    from schemas.problems import Problem, ProblemError, collect_problems
-    from schemas.validate import read_document
-    from trainer.config.load import load_config
-    from trainer.config.tree import to_document
-    from trainer.data.rows import read_eval_set
-    from trainer.objectives import find_contradictions
+def _format_sweep(document: Mapping[str, Any]) -> str:
+    """Format the best of all trials with both scores, and a table of the trials."""
+    from evidence.report import describe_sweep
 
-    read = read_document(file, "sweep_config")
-    found: list[Problem] = []
-    known = schema("sweep_config")["properties"]
-    settings: dict[str, Any] = {key: node["default"] for key, node in known.items() if "default" in node}
-    settings |= read.value or {}
-    problems, path, first = [each for each in read.problems if each.severity == "error"], file.parent, {}
-    if problems:
-        raise ProblemError(problems, exit_code=2)
-    path = file.parent / settings["config"]
-    config = load_config(path)
-    with collect_problems(found):
-        get_place(settings["place"])
-    for key, value in edges(settings["search"]):
-        stated = f"{key}={json.dumps(value)}"
-        first.setdefault(key, stated)
-        with collect_problems(problems):
-            problems += find_contradictions(load_config(path, settings=[stated]))
-        found += [replace(each, file=str(file), pointer=f"/search/{key}") for each in problems]
-        problems.clear()
-    base = to_document(config)
-    found += find_problems(settings, base, str(file))
-    if found:
-        raise ProblemError(
-            dict.fromkeys(replace(each, line=read.lines(each.pointer or "")) for each in found), exit_code=2
-        )
-    chosen = [part for stated in first.values() for part in ("--set", stated)]
-    command = [*PROGRAM, "train", "--config", str(path), "--check", *chosen]
-    if code := subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
-        raise typer.Exit(code)
-    items = read_eval_set(config.evaluation.eval_set or "").rows
-    return Sweep(root, settings, base, items, say=lambda line: typer.echo(visible(line), err=True))
-
-
-def _describe_sweep(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the best of all trials with both scores, and a table of the trials."""
-    if best := document["best"]:
-        yield f"best of {best['of']}: trial {best['number']}, {best['run']}\n"
-        for name, meaning in (("choosing", "items that chose it, biased"), ("held_back", "other items")):
-            score = best[name]
-            text = f"{score['value']:.3f} ({score['low']:.3f} to {score['high']:.3f})" if score else "not known"
-            yield f"  {text} on the {score['n'] if score else ''} {meaning}\n"
-        yield join_lines([best["reason"]] if best["reason"] else [])
     sign = -1 if document["direction"] == "maximize" else 1
-    trials = sorted(document["trials"], key=lambda each: (each["state"] != "succeeded", sign * (each["value"] or 0)))
     rows = [("trial", "state", document["settings"]["metric"], *document["settings"]["search"], "run")]
-    for each in trials:
+    for each in sorted(document["trials"], key=lambda each: (each["value"] is None, sign * (each["value"] or 0))):
         state = each["state"] if each["step"] is None else f"{each['state']} at step {each['step']}"
+        values = [f"{one:.4g}" if isinstance(one, float) else str(one) for one in each["settings"].values()]
         value = NOTHING if each["value"] is None else f"{each['value']:.4g}"
-        settings = [f"{one:.4g}" if isinstance(one, float) else format_value(one) for one in each["settings"].values()]
-        rows.append((str(each["number"]), state, value, *settings, each["reason"] or each["run"] or NOTHING))
-    yield align(rows) + join_lines(document["notes"])
+        rows.append((str(each["number"]), state, value, *values, each["reason"] or each["run"]))
+    return join_lines(describe_sweep(document)) + align(rows)

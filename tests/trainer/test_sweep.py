@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,20 @@ from evidence.layout import CHOOSING, HELD_BACK, SWEEPS
 from launch import queue
 from launch.jobs import jobs, launch_folder
 from launch.places.local import Local
-from launch.sweep import find_problems, split_items
 from schemas.problems import ProblemError
 from schemas.validate import check_value
+from trainer.sweep import find_problems, split_items
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """Return a runs folder whose jobs are killed after the test."""
+    yield tmp_path / "runs"
+    for folder in (tmp_path / "runs", tmp_path / "other"):
+        for job in jobs(folder):
+            queue.kill(job)
+        wait_for(lambda: not queue.has_worker(folder))  # noqa: B023 - called in this turn
+
 
 BASE: dict[str, Any] = {"evaluation": {"eval_set": "eval_v1", "every_steps": 2}, "limits": {"steps": 8}}
 
@@ -81,14 +92,13 @@ def test_bad_trials_are_pruned_failed_ones_listed_and_optuna_says_the_same(root:
     with pytest.raises(ProblemError, match="other settings"):
         scripted(root, seed=4)
     # The same seed and results give the same suggestions.
-    assert results(scripted(root / "other").run()) == results(whole)
-    wait_for(lambda: not queue.has_worker(root / "other"))
+    assert results(scripted(root.with_name("other")).run()) == results(whole)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victims", ["the command", "everything"])
 def test_a_killed_sweep_continues_and_trains_nothing_twice(root: Path, whole: dict[str, Any], victims: str) -> None:
-    other = root / "other"
+    other = root.with_name("other")
 
     def ended() -> int:
         return sum(job.has_ended for job in jobs(other))
@@ -117,9 +127,6 @@ def test_a_killed_sweep_continues_and_trains_nothing_twice(root: Path, whole: di
     assert found == [{key: value for key, value in one.items() if key != "reason"} for one in results(whole)]
     if victims == "the command":
         assert len(jobs(other)) == 6
-    for job in jobs(other):
-        queue.kill(job)
-    wait_for(lambda: not queue.has_worker(other))
 
 
 def test_equal_prompts_are_in_the_same_half_and_no_item_is_lost() -> None:
@@ -146,8 +153,7 @@ def test_equal_prompts_are_in_the_same_half_and_no_item_is_lost() -> None:
 )  # fmt: skip
 def test_what_is_refused(settings: dict[str, Any], base: dict[str, Any], pointer: str) -> None:
     plain = {"search": {"method.rank": [4, 8]}, "prune": {"min_steps": 2, "factor": 2}}
-    found = list(find_problems({**SETTINGS, **plain, **settings}, {**BASE, **base}, "sweep.yaml"))
-    assert [problem.pointer for problem in found] == [pointer]
+    assert [at for at, _ in find_problems({**SETTINGS, **plain, **settings}, {**BASE, **base})] == [pointer]
 
 
 def test_items_of_one_prompt_cannot_be_held_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

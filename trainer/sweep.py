@@ -16,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,13 @@ from launch.places import get_place
 from launch.places.place import RemotePlace
 from launch.process import PROGRAM
 from schemas.catalog import VERSION, node_types, resolve_node, schema
-from schemas.problems import Problem, ProblemError, problem_of
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from schemas.reading import get_path, get_str, read_rows
 from schemas.validate import read_document
+from trainer.config.load import load_config, set_path
+from trainer.config.tree import to_document
+from trainer.data.rows import read_eval_set
+from trainer.objectives import find_contradictions
 
 Document = Mapping[str, Any]
 
@@ -48,34 +53,59 @@ POLL_SECONDS = 1.0
 _DURING = {"score": "held_out_score", "held_out_loss": "held_out_loss"}  # field of a metric row, by metric of a sweep
 _STATES = {"RUNNING": "running", "COMPLETE": "succeeded", "PRUNED": "pruned", "FAIL": "failed"}
 _RANDOM_TRIALS = 5  # first trials, whose settings are drawn at random
-_MAY_CHANGE = ("trials", "parallel")  # keys of a sweep file, when a sweep is continued
 
 
-def edges(search: Document) -> Iterator[tuple[str, Any]]:
-    """Yield each searched key with each of its values, or with both ends of its range."""
-    for key, values in search.items():
-        ends = [values[end] for end in ("low", "high") if end in values] if isinstance(values, dict) else values
-        yield from ((key, value) for value in ends)
+def load_sweep(root: Path, file: Path, say: Callable[[str], None]) -> Sweep:
+    """Load a sweep file, and check everything that its trials read before anything is queued.
+
+    Raises:
+        ProblemError: All problems of the file, the settings and the configuration together (exit code 2).
+    """
+    read, known = read_document(file, "sweep_config"), schema("sweep_config")["properties"]
+    if read.value is None or any(problem.severity == "error" for problem in read.problems):
+        raise ProblemError(read.problems, exit_code=2)
+    settings = {key: node["default"] for key, node in known.items() if "default" in node} | read.value
+    path, found, first = file.parent / settings["config"], list[Problem](), dict[str, str]()
+    config = load_config(path)
+    with collect_problems(found):
+        get_place(settings["place"])
+    for key, values in settings["search"].items():
+        for value in values if isinstance(values, list) else (values["low"], values["high"]):
+            setting, wrong = f"{key}={json.dumps(value)}", list[Problem]()
+            first.setdefault(key, setting)
+            with collect_problems(wrong):
+                wrong += find_contradictions(load_config(path, settings=[setting]))
+            found += (replace(problem, file=str(file), pointer=f"/search/{key}") for problem in wrong)
+    base = to_document(config)
+    found += (problem_of("TP780", file=str(file), pointer=at, what=what) for at, what in find_problems(settings, base))
+    if found:
+        located = [replace(problem, line=read.lines(problem.pointer or "")) for problem in found]
+        raise ProblemError(dict.fromkeys(located), exit_code=2)
+    chosen = [part for setting in first.values() for part in ("--set", setting)]
+    checked = [*PROGRAM, "train", "--config", str(path), "--check", *chosen]
+    if code := subprocess.run(checked, stdout=subprocess.DEVNULL, check=False).returncode:
+        raise SystemExit(code)
+    return Sweep(root, settings, base, read_eval_set(base["evaluation"]["eval_set"]).rows, say)
 
 
-def find_problems(settings: Document, base: Document, file: str) -> Iterator[Problem]:
-    """Yield what is wrong with a valid sweep file and its configuration, apart from the values of searched keys."""
-    search, prune, steps = settings["search"], settings["prune"], base["limits"]["steps"]
-    found = [] if search else [("/search", "search names no setting.")]
+def find_problems(settings: Document, base: Document) -> Iterator[tuple[str, str]]:
+    """Yield pointers and texts of what is wrong with a sweep and its configuration, apart from values of settings."""
+    search, prune, evaluation = settings["search"], settings["prune"], base["evaluation"]
     for key, values in search.items():
         if key in {"name", "mode", "schema_version"} or key.startswith("evaluation."):
-            found.append((f"/search/{key}", f"{key} cannot be searched: all trials must be scored alike."))
+            yield f"/search/{key}", f"{key} cannot be searched: all trials must be scored alike."
         try:
             _distribution(key, values)
         except ValueError as error:
-            found.append((f"/search/{key}", f"{key}: {error}"))
-    if base["evaluation"]["eval_set"] is None:
-        found.append(("/config", "The configuration names no evaluation.eval_set to compare trials with."))
-    if base["evaluation"]["every_steps"] == 0 and (prune or settings["metric"] != "score"):
-        found.append(("/config", "Set evaluation.every_steps: prune and held_out_loss need scores during training."))
-    if prune and "limits.steps" not in search and prune["min_steps"] >= steps:
-        found.append(("/prune/min_steps", f"No trial is pruned: a trial has only {steps} steps."))
-    yield from (problem_of("TP780", file=file, pointer=pointer, what=what) for pointer, what in found)
+            yield f"/search/{key}", f"{key}: {error}"
+    if not search:
+        yield "/search", "search names no setting."
+    if evaluation["eval_set"] is None:
+        yield "/config", "The configuration names no evaluation.eval_set to compare trials with."
+    if evaluation["every_steps"] == 0 and (prune or settings["metric"] != "score"):
+        yield "/config", "Set evaluation.every_steps: prune and held_out_loss need evaluations during training."
+    if prune and "limits.steps" not in search and prune["min_steps"] >= base["limits"]["steps"]:
+        yield "/prune/min_steps", f"No trial is pruned: a trial has only {base['limits']['steps']} steps."
 
 
 def _distribution(key: str, values: Any) -> BaseDistribution:
@@ -98,60 +128,68 @@ def split_items(items: Sequence[Document]) -> tuple[list[Document], list[Documen
 
 
 class Sweep:
-    """A sweep of a runs folder: its file with defaults, the configuration that it varies, and its evaluation items."""
+    """A sweep of a runs folder: its file with defaults, the configuration that it varies, and its evaluation items.
+
+    Raises:
+        ProblemError: The sweep exists with other settings or is running, or it has too few items (exit code 2).
+    """
 
     def __init__(
         self, root: Path, settings: Document, base: Document, items: Sequence[Document], say: Callable[[str], None]
     ) -> None:
         self.root, self.settings, self.say, self.folder = root, settings, say, root / SWEEPS / settings["name"]
-        self.base = {**base, "evaluation": {**base["evaluation"], "eval_set": (self.folder / CHOOSING).as_posix()}}
-        place, self.notes = get_place(settings["place"]), list[str]()
-        self.parallel = settings["parallel"] if place.has_own_queue else 1
-        if self.parallel < settings["parallel"]:
-            self.notes.append(f"{settings['place']} runs one trial at a time.")
-        self.prunes = settings["prune"] is not None and not isinstance(place, RemotePlace)
-        if settings["prune"] and not self.prunes:
-            self.notes.append(f"Nothing is pruned: {settings['place']} returns a run when it has ended.")
-        self._halves = dict(zip((CHOOSING, HELD_BACK), split_items(items), strict=True))
-        self.head = {
+        self.base, name, place = deepcopy(dict(base)), settings["place"], get_place(settings["place"])
+        self.base["evaluation"]["eval_set"] = (self.folder / CHOOSING).as_posix()
+        self.parallel, self.prunes = settings["parallel"], settings["prune"] is not None
+        notes = []
+        if not place.has_own_queue and self.parallel > 1:
+            self.parallel = 1
+            notes.append(f"{name} runs one trial at a time.")
+        if self.prunes and isinstance(place, RemotePlace):
+            self.prunes = False
+            notes.append(f"Nothing is pruned: {name} returns a run when it has ended.")
+        self.halves = dict(zip((CHOOSING, HELD_BACK), split_items(items), strict=True))
+        counts = {Path(name).stem: len(half) for name, half in self.halves.items()}
+        self.document = {
+            "schema_version": VERSION,
+            "name": settings["name"],
+            "status": "running",
+            "started_at": _now(),
+            "finished_at": None,
             "settings": settings,
             "config_sha256": sha256_json(base),
-            "eval_set": {
-                "name": base["evaluation"]["eval_set"],
-                "sha256": sha256_json(list(items)),
-                **{Path(name).stem: len(half) for name, half in self._halves.items()},
-            },
+            "eval_set": {"name": base["evaluation"]["eval_set"], "sha256": sha256_json(list(items)), **counts},
+            "direction": "maximize" if settings["metric"] == "score" else "minimize",
+            "notes": notes,
+            "trials": None,
+            "importance": None,
+            "best": None,
         }
         self.before: Document = read_document(self.folder / SWEEP, "sweep").value or {}
-        self._refuse()
-        self.jobs, self.trials, self._written = JobReader(root.resolve()), dict[int, Trial](), dict[str, Any]()
-
-    def _refuse(self) -> None:
-        known = {**(self.before.get("settings") or {}), **{key: self.settings[key] for key in _MAY_CHANGE}}
-        now = {**self.before, "settings": known}
-        changed = [key for key, value in self.head.items() if self.before and now.get(key) != value]
-        what = f"The sweep {self.folder.name} exists with other {changed[0]}." if changed else None
-        if lock.is_alive(self.folder):
-            what = f"The sweep {self.folder.name} is running in another process."
-        if not all(self._halves.values()):
+        may_change = {key: settings[key] for key in ("trials", "parallel")}
+        known = {**self.before, "settings": {**(get_path(self.before, "settings") or {}), **may_change}}
+        compared = ("settings", "config_sha256", "eval_set")
+        changed = [key for key in compared if self.before and known.get(key) != self.document[key]]
+        what = f"The sweep {settings['name']} exists with other {changed[0]}." if changed else None
+        if not all(self.halves.values()):
             what = "The evaluation set cannot be split into two halves: it has too few different items."
-        if what:
+        if what or lock.is_alive(self.folder):
+            what = what or f"The sweep {settings['name']} is running in another process."
             raise ProblemError([problem_of("TP781", file=str(self.folder), what=what)], exit_code=2)
+        self.jobs, self.trials = JobReader(root.resolve()), dict[int, Trial]()
 
-    def run(self) -> dict[str, Any]:
-        """Run the trials that are missing, evaluate the best again, and return the content of sweep.json.
-
-        Raises:
-            ProblemError: The sweep exists with other settings, is running, or has too few items (exit code 2).
-        """
+    def run(self) -> Document:
+        """Run the trials that are missing, evaluate the best again, and return the content of sweep.json."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with lock.RunLock(self.folder):
-            for name, half in self._halves.items():
+            for name, half in self.halves.items():
                 write_text(self.folder / name, "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in half))
             self._open()
             while self._advance():
                 time.sleep(POLL_SECONDS)
-            return self._write(best=self._evaluate_best(), status="finished", finished_at=_now())
+            self.document |= {"best": self._evaluate_best(), "status": "finished", "finished_at": _now()}
+            write_json(self.folder / SWEEP, self.document)
+        return self.document
 
     def _open(self) -> None:
         """Open the study, and continue trials that stopped with this machine."""
@@ -163,15 +201,16 @@ class Sweep:
         self.study = optuna.create_study(
             storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal))),
             study_name=self.folder.name,
-            direction="maximize" if self.settings["metric"] == "score" else "minimize",
+            direction=self.document["direction"],
             pruner=optuna.pruners.SuccessiveHalvingPruner(prune["min_steps"], prune.get("factor", 3)),
             load_if_exists=True,
         )
         if "started_at" not in self.study.user_attrs:
-            self.study.set_user_attr("started_at", _now())
+            self.study.set_user_attr("started_at", self.document["started_at"])
+        self.document["started_at"] = self.study.user_attrs["started_at"]
         for frozen in self._running():
             trial, job = self._suggest(frozen.number, frozen), self._jobs().get(frozen.number)
-            if job is not None and job.state in {"interrupted", "lost"} and "pruned_at" not in trial.user_attrs:
+            if job is not None and job.state in {"interrupted", "lost"} and "step" not in trial.user_attrs:
                 run = read_run(self.root / job.run)
                 again = (
                     queue.resume(self.root, run, after=job) if queue.can_resume(run) else queue.retry(self.root, job)
@@ -183,19 +222,18 @@ class Sweep:
 
     def _jobs(self) -> dict[int, Job]:
         """Return the newest job of each trial, whose number is in the name of its run."""
-        form = re.compile(re.escape(self.folder.name) + r"-(\d+)-\d{8}-\d{6}-[0-9a-f]{4}")
-        since, found = self.study.user_attrs["started_at"], sorted(self.jobs.jobs(), key=lambda job: job.created_at)
-        named = [(form.fullmatch(job.run), job) for job in found if job.is_own and job.created_at >= since]
+        form, since = re.compile(re.escape(self.folder.name) + r"-(\d+)-\d{8}-\d{6}-\w{4}"), self.document["started_at"]
+        found = [job for job in self.jobs.jobs() if job.is_own and job.created_at >= since]
+        named = [(form.fullmatch(job.run), job) for job in sorted(found, key=lambda job: job.created_at)]
         return {int(match[1]): job for match, job in named if match}
 
     def _advance(self) -> bool:
         """Follow the running trials, begin others, and return whether any is running."""
-        jobs, wanted = self._jobs(), self.settings["trials"]
-        for trial in self._running():
-            self._follow(self.trials[trial.number], jobs.get(trial.number))
-        while len(self._running()) < self.parallel and (count := len(self.study.trials)) < wanted:
-            self._suggest(count)
-            self._queue(self.trials[count])
+        jobs = self._jobs()
+        for frozen in self._running():
+            self._follow(self.trials[frozen.number], jobs.get(frozen.number))
+        while len(self._running()) < self.parallel and len(self.study.trials) < self.settings["trials"]:
+            self._queue(self._suggest(len(self.study.trials)))
         self._write()
         if self._running() and not queue.has_worker(self.root):
             queue.start_worker(self.root)
@@ -218,8 +256,7 @@ class Sweep:
     def _queue(self, trial: Trial) -> None:
         document = deepcopy(self.base) | {"name": f"{self.folder.name}-{trial.number:03}"}
         for key, value in trial.params.items():
-            group, _, name = key.rpartition(".")
-            (document[group] if group else document)[name] = value
+            set_path(document, key, value)
         trial.set_user_attr("run", queue.start(self.root, document, place=self.settings["place"]).run)
 
     def _follow(self, trial: Trial, job: Job | None) -> None:
@@ -241,14 +278,14 @@ class Sweep:
         """Report new values of the metric, and return whether one was too bad to go on."""
         last = self.study.trials[trial.number].last_step or 0
         steps = trial.params.get("limits.steps", self.base["limits"]["steps"])
-        if self.prunes and "pruned_at" not in trial.user_attrs:
+        if self.prunes and "step" not in trial.user_attrs:
             for step, value in self._values(self.root / job.run):
                 if last < step < steps:
                     trial.report(value, step)
                     if trial.should_prune():
-                        trial.set_user_attr("pruned_at", step)
+                        trial.set_user_attr("step", step)
                         break
-        return "pruned_at" in trial.user_attrs
+        return "step" in trial.user_attrs
 
     def _values(self, folder: Path) -> list[tuple[int, float]]:
         """Return steps and values of the metric during training."""
@@ -261,45 +298,26 @@ class Sweep:
         if job.state != "succeeded":
             said = get_str(run.raw(MANIFEST), "exit", "message") or tail(job.folder / OUTPUT, 1)
             return None, f"{job.state}: {said}"
-        is_score, values = metric == "score", self._values(run.path)
-        value = summarize(run, grade_run(run)).score if is_score else values[-1][1] if values else None
+        last = dict(self._values(run.path)[-1:]).values()
+        value = summarize(run, grade_run(run)).score if metric == "score" else next(iter(last), None)
         is_known = value is not None and math.isfinite(value)
         return (value, None) if is_known else (None, f"{metric} is missing, not finite, or contradicted.")
 
-    def _write(self, **ending: Any) -> dict[str, Any]:
-        """Write sweep.json if a trial has changed or the sweep has ended, and return its content."""
+    def _write(self) -> None:
+        """Write sweep.json if a trial has changed."""
         trials = [
-            {
-                "number": trial.number,
-                "run": trial.user_attrs.get("run"),
-                "settings": trial.params,
-                "state": _STATES[trial.state.name],
-                "step": trial.user_attrs.get("pruned_at"),
-                "value": trial.value if trial.value is not None and math.isfinite(trial.value) else None,
-                "reason": trial.user_attrs.get("reason"),
-            }
+            {"number": trial.number, "settings": trial.params, "state": _STATES[trial.state.name]}
+            | {key: trial.user_attrs.get(key) for key in ("run", "step", "reason")}
+            | {"value": trial.value if trial.value is not None and math.isfinite(trial.value) else None}
             for trial in self.study.trials
         ]
-        if ending or self._written.get("trials") != trials:
+        if trials != self.document["trials"]:
             is_enough = sum(trial["state"] == "succeeded" for trial in trials) > 1
-            self._written = {
-                "schema_version": VERSION,
-                "name": self.folder.name,
-                "status": "running",
-                "started_at": self.study.user_attrs["started_at"],
-                "finished_at": None,
-                **self.head,
-                "direction": self.study.direction.name.lower(),
-                "notes": self.notes,
-                "trials": trials,
-                "importance": optuna.importance.get_param_importances(self.study) if is_enough else None,
-                "best": None,
-                **ending,
-            }
-            write_json(self.folder / SWEEP, self._written)
-        return self._written
+            importance = optuna.importance.get_param_importances(self.study) if is_enough else None
+            self.document |= {"trials": trials, "importance": importance}
+            write_json(self.folder / SWEEP, self.document)
 
-    def _evaluate_best(self) -> dict[str, Any] | None:
+    def _evaluate_best(self) -> Document | None:
         """Ask the best trial the items that did not choose it, or return None if no trial succeeded."""
         if not self.study.get_trials(states=(TrialState.COMPLETE,)):
             return None
