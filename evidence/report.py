@@ -397,7 +397,7 @@ def score_headline(name: str, metric: Document | None, lenient: Number | None = 
     return Headline(name=name, unit="fraction", value=value, low=low, high=high, of=metric["n"], lenient=lenient)
 
 
-def describe_sweep(document: Document) -> list[str]:
+def describe_sweep(document: Mapping[str, Any]) -> list[str]:
     """Return the best trial of a sweep with its scores, and what the place of the sweep does not support."""
     if (best := document["best"]) is None:
         return list(document["notes"])

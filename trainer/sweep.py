@@ -23,6 +23,7 @@ from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from evidence import lock
@@ -199,7 +200,7 @@ class Sweep:
         RowWriter(journal).close()
         journal.with_name("journal.log.lock").unlink(missing_ok=True)
         self.study = optuna.create_study(
-            storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal))),
+            storage=optuna.storages.JournalStorage(JournalFileBackend(str(journal))),
             study_name=self.folder.name,
             direction=self.document["direction"],
             pruner=optuna.pruners.SuccessiveHalvingPruner(prune["min_steps"], prune.get("factor", 3)),

@@ -100,9 +100,9 @@ def _parallel(done: pd.DataFrame, metric: str, search: Mapping[str, Any]) -> go.
 
 
 def _draw_table(frame: pd.DataFrame, metric: str) -> None:
-    make, opens = st.column_config, {"pinned": True, "alignment": "left", "type": "tertiary", "key": _CLICK}
+    opens: Any = {"pinned": True, "alignment": "left", "type": "tertiary", "key": _CLICK}
     titles = {"number": "Trial", "state": "State", "step": "Pruned at step", "value": metric, "reason": "Why it failed"}
-    button: Any = make.ButtonColumn("Run", help="A click opens the run.", width=220, **opens)
+    button: Any = st.column_config.ButtonColumn("Run", help="A click opens the run.", width=220, **opens)
     alt = "Trials of the sweep, the best first"
     columns = {**titles, "run": button}
     st.dataframe(frame, hide_index=True, placeholder=NOTHING, column_config=columns, key="sweep_trials", alt=alt)

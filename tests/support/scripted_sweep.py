@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from launch import queue
-from trainer import sweep
 from trainer.sweep import Sweep
 
 TRIAL = """
@@ -51,9 +50,7 @@ ITEMS = [{"id": f"item-{number}", "prompt": f"{number // 2} + 1?", "expected": "
 
 
 def scripted(root: Path, *, seconds: float = 0.05, **changes: Any) -> Sweep:
-    """Return a sweep with stand-ins for the worker's program; a step takes some seconds."""
-    queue.WORKER = (sys.executable, str(Path(__file__).with_name("stand_in_worker.py")))
-    sweep.POLL_SECONDS = 0.05
+    """Return a sweep for a queue with stand-ins; a step takes some seconds."""
     base = {
         "name": "base",
         "code": TRIAL.replace("SECONDS", str(seconds)),
@@ -66,4 +63,5 @@ def scripted(root: Path, *, seconds: float = 0.05, **changes: Any) -> Sweep:
 
 
 if __name__ == "__main__":
+    queue.WORKER = (sys.executable, str(Path(__file__).with_name("stand_in_worker.py")))
     scripted(Path(sys.argv[1]), trials=int(sys.argv[2])).run()

@@ -15,7 +15,7 @@ import psutil
 import pytest
 import scripted_sweep
 from scripted_sweep import ITEMS, SETTINGS, scripted
-from stand_ins import wait_for
+from stand_ins import stand_in, wait_for
 
 from evidence.layout import CHOOSING, HELD_BACK, SWEEPS
 from launch import queue
@@ -27,8 +27,9 @@ from trainer.sweep import find_problems, split_items
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Iterator[Path]:
-    """Return a runs folder whose jobs are killed after the test."""
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return a runs folder whose jobs are scripted, and are killed after the test."""
+    stand_in(monkeypatch)
     yield tmp_path / "runs"
     for folder in (tmp_path / "runs", tmp_path / "other"):
         for job in jobs(folder):
@@ -165,8 +166,8 @@ def test_items_of_one_prompt_cannot_be_held_back(tmp_path: Path, monkeypatch: py
 
 def test_what_a_place_does_not_support_is_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local, remote = scripted(tmp_path, parallel=3), scripted(tmp_path, parallel=3, place="kaggle-tpu")
-    assert (local.parallel, local.prunes, local.notes) == (1, True, ["local runs one trial at a time."])
-    assert (remote.parallel, remote.prunes, len(remote.notes)) == (3, False, 1)
+    assert (local.parallel, local.prunes, local.document["notes"]) == (1, True, ["local runs one trial at a time."])
+    assert (remote.parallel, remote.prunes, len(remote.document["notes"])) == (3, False, 1)
     monkeypatch.setattr(Local, "has_own_queue", True)  # a place of several machines that write into the root
     several = scripted(tmp_path, parallel=3)
-    assert (several.parallel, several.prunes, several.notes) == (3, True, [])
+    assert (several.parallel, several.prunes, several.document["notes"]) == (3, True, [])
