@@ -1,9 +1,8 @@
 """Search settings with many runs: Optuna suggests the settings of each trial, and the queue trains it.
 
-The folder of a sweep (`evidence.layout.SWEEPS`) holds `sweep.json` with all trials, the journal of Optuna, and the
-evaluation items in two halves: one scores the trials, the other only the best. A trial is an ordinary run, named after
-the sweep and its number. The process may be killed at any time: journal and queue say how to continue. What is
-suggested and pruned depends on results, not on when they are read.
+The folder of a sweep holds `sweep.json` with all trials, the journal of Optuna, and the evaluation items in two halves:
+one scores the trials, the other only the best. The process may be killed at any time: journal and queue say how to
+continue. What is suggested and pruned depends on results, not on when they are read.
 """
 
 from __future__ import annotations
@@ -139,18 +138,17 @@ class Sweep:
         self, root: Path, settings: Document, base: Document, items: Sequence[Document], say: Callable[[str], None]
     ) -> None:
         self.root, self.settings, self.say, self.folder = root, settings, say, root / SWEEPS / settings["name"]
-        self.base, name, place = deepcopy(dict(base)), settings["place"], get_place(settings["place"])
+        self.base, place, prune = deepcopy(dict(base)), get_place(settings["place"]), settings["prune"] is not None
         self.base["evaluation"]["eval_set"] = (self.folder / CHOOSING).as_posix()
-        self.parallel, self.prunes = settings["parallel"], settings["prune"] is not None
-        notes = []
-        if not place.has_own_queue and self.parallel > 1:
-            self.parallel = 1
-            notes.append(f"{name} runs one trial at a time.")
-        if self.prunes and isinstance(place, RemotePlace):
-            self.prunes = False
-            notes.append(f"Nothing is pruned: {name} returns a run when it has ended.")
+        self.parallel = settings["parallel"] if place.has_own_queue else 1
+        self.prunes = prune and not isinstance(place, RemotePlace)
+        limits = {
+            f"{settings['place']} runs one trial at a time.": self.parallel < settings["parallel"],
+            f"Nothing is pruned: {settings['place']} returns a run when it has ended.": prune and not self.prunes,
+        }
         self.halves = dict(zip((CHOOSING, HELD_BACK), split_items(items), strict=True))
         counts = {Path(name).stem: len(half) for name, half in self.halves.items()}
+        fixed = {key: value for key, value in settings.items() if key not in {"trials", "parallel"}}
         self.document = {
             "schema_version": VERSION,
             "name": settings["name"],
@@ -158,24 +156,21 @@ class Sweep:
             "started_at": _now(),
             "finished_at": None,
             "settings": settings,
-            "config_sha256": sha256_json(base),
-            "eval_set": {"name": base["evaluation"]["eval_set"], "sha256": sha256_json(list(items)), **counts},
+            "sha256": sha256_json([fixed, base, list(items)]),
+            "eval_set": {"name": base["evaluation"]["eval_set"], **counts},
             "direction": "maximize" if settings["metric"] == "score" else "minimize",
-            "notes": notes,
+            "notes": [text for text, holds in limits.items() if holds],
             "trials": None,
             "importance": None,
             "best": None,
         }
         self.before: Document = read_document(self.folder / SWEEP, "sweep").value or {}
-        may_change = {key: settings[key] for key in ("trials", "parallel")}
-        known = {**self.before, "settings": {**(get_path(self.before, "settings") or {}), **may_change}}
-        compared = ("settings", "config_sha256", "eval_set")
-        changed = [key for key in compared if self.before and known.get(key) != self.document[key]]
-        what = f"The sweep {settings['name']} exists with other {changed[0]}." if changed else None
-        if not all(self.halves.values()):
-            what = "The evaluation set cannot be split into two halves: it has too few different items."
-        if what or lock.is_alive(self.folder):
-            what = what or f"The sweep {settings['name']} is running in another process."
+        what = None if all(self.halves.values()) else "The evaluation set has too few different items to split it."
+        if lock.is_alive(self.folder):
+            what = f"The sweep {settings['name']} is running in another process."
+        elif self.before.get("sha256", self.document["sha256"]) != self.document["sha256"]:
+            what = f"The sweep {settings['name']} exists with other settings, configuration or evaluation items."
+        if what is not None:
             raise ProblemError([problem_of("TP781", file=str(self.folder), what=what)], exit_code=2)
         self.jobs, self.trials = JobReader(root.resolve()), dict[int, Trial]()
 

@@ -159,7 +159,7 @@ def test_what_is_refused(settings: dict[str, Any], base: dict[str, Any], pointer
 
 def test_items_of_one_prompt_cannot_be_held_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scripted_sweep, "ITEMS", ITEMS[:2])
-    with pytest.raises(ProblemError, match="cannot be split"):
+    with pytest.raises(ProblemError, match="too few different items"):
         scripted(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
