@@ -89,7 +89,7 @@ def load_sweep(root: Path, file: Path, say: Callable[[str], None]) -> Sweep:
 
 
 def find_problems(settings: Document, base: Document) -> Iterator[tuple[str, str]]:
-    """Yield pointers and texts of what is wrong with a sweep and its configuration, apart from values of settings."""
+    """Yield pointers and texts of what is wrong with a sweep and its configuration, except values of settings."""
     search, prune, evaluation = settings["search"], settings["prune"], base["evaluation"]
     for key, values in search.items():
         if key in {"name", "mode", "schema_version"} or key.startswith("evaluation."):
