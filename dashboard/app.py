@@ -11,7 +11,7 @@ import streamlit as st
 
 from dashboard.shared import reading
 from dashboard.shared.parts.gate import close_if_refused, draw_account
-from dashboard.shared.state import PAGES, RUNS, arrive, go
+from dashboard.shared.state import PAGES, RUNS, SWEEP, arrive, go, sweep_names
 
 HERE = Path(__file__).parent
 
@@ -23,8 +23,16 @@ def main() -> None:
     if close_if_refused():
         return
     st.logo(HERE / "static" / "logo.svg", size="medium")
+    has_sweeps = bool(sweep_names())
     pages = [
-        st.Page(HERE / page.file, title=page.title, icon=page.icon, url_path=page.url_path, default=page.is_first)
+        st.Page(
+            HERE / page.file,
+            title=page.title,
+            icon=page.icon,
+            url_path=page.url_path,
+            default=page.is_first,
+            visibility="hidden" if page is SWEEP and not has_sweeps else "visible",
+        )
         for page in PAGES
     ]
     named = st.Page(_runs_by_name, title=RUNS.title, url_path="runs", visibility="hidden")

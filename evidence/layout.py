@@ -46,6 +46,10 @@ PROFILE = ".profile"  # folder with a trace of some steps; hidden, so that it is
 CHECKPOINTS, ADAPTER, EXPORT, GGUF = WEIGHT_FOLDERS = ("checkpoints", "adapter", "export", "gguf")
 """Folders of weights, which are never committed, hashed or packed unless requested."""
 
+SWEEPS = ".sweeps"  # folder next to runs with a folder for each sweep
+SWEEP = "sweep.json"  # all trials of a sweep
+CHOOSING, HELD_BACK = "choosing.jsonl", "held_back.jsonl"  # evaluation items that score the trials, or only the best
+
 PROGRAMS = "compiled_programs"  # folder next to runs with the compiled programs of a session
 DEEPEST = 64  # largest depth of nested folders that is read
 

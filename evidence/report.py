@@ -26,7 +26,7 @@ from evidence.scores.recompute import compute_result
 from evidence.writing import as_json_text
 from schemas import formats
 from schemas.catalog import document_kind, is_rows
-from schemas.formats import NOTHING, join_lines, join_words, quantity
+from schemas.formats import NOTHING, join_lines, join_words, percent, percent_range, quantity
 from schemas.problems import Problem, ProblemError, problem_of
 from schemas.reading import Array, column, get_number, get_path, get_str, seconds_between
 from schemas.render import render_github, render_json, render_sarif, render_text
@@ -398,3 +398,17 @@ def score_headline(name: str, metric: Document | None, lenient: Number | None = 
     low, high = (get_number(metric, "interval", end) for end in ("low", "high"))
     value = metric["value"]
     return Headline(name=name, unit="fraction", value=value, low=low, high=high, of=metric["n"], lenient=lenient)
+
+
+def describe_sweep(document: Mapping[str, Any]) -> list[str]:
+    """Return the best trial of a sweep with its scores, and what the place of the sweep does not support."""
+    if (best := document["best"]) is None:
+        return list(document["notes"])
+    texts = []
+    for name, meaning in (("choosing", "items that chose it, which is biased"), ("held_back", "items that did not")):
+        if (score := best[name]) is not None:
+            inside = percent_range(score["low"], score["high"])
+            texts.append(f"{percent(score['value'])} ({inside}) on the {score['n']} {meaning}")
+    reason = f" It was not evaluated again: {best['reason']}" if best["reason"] else ""
+    said = f"Best of {best['of']}: trial {best['number']}, {best['run']}. Score {', '.join(texts) or NOTHING}.{reason}"
+    return [said, *document["notes"]]

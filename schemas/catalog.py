@@ -14,7 +14,7 @@ from typing import Any
 
 DOCUMENTS = (
     "run_manifest", "train_config", "plan", "first_examples", "eval_summary", "bundle_manifest", "import", "notes",
-    "target", "receipt", "export_receipt", "stamps", "session", "trust", "phases",
+    "target", "receipt", "export_receipt", "stamps", "session", "trust", "phases", "sweep_config", "sweep",
 )  # fmt: skip
 ROWS = (
     "metric_row", "log_record", "system_row", "chain_entry", "rollout_row", "answer_over_step", "prediction_row",
@@ -22,9 +22,9 @@ ROWS = (
 )  # fmt: skip
 KINDS = (*DOCUMENTS, *ROWS)
 
-YAML_KINDS = ("train_config", "target", "phases")  # documents written as YAML
+YAML_KINDS = ("train_config", "target", "phases", "sweep_config")  # documents written as YAML
 
-WRITTEN_BY_PEOPLE = ("target", "train_config", "phases", "dataset_row", "eval_item", "notes")
+WRITTEN_BY_PEOPLE = ("target", "train_config", "phases", "sweep_config", "dataset_row", "eval_item", "notes")
 """Documents that people write; only the program writes the others."""
 
 APPENDED = ("metric_row", "log_record", "system_row", "rollout_row", "answer_over_step", "prediction_row")
@@ -60,6 +60,7 @@ _KINDS_BY_FILE = {
     "notes.json": "notes",
     "stamps.json": "stamps",
     "session.json": "session",
+    "sweep.json": "sweep",
 }
 
 

@@ -15,6 +15,8 @@ from typing import NamedTuple, NoReturn
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from evidence import layout
+
 DEFAULT_ROOT = "submission_runs"
 _PAGE, _ARRIVED = "current page", "page was just opened"
 DIALOG = "a dialog is open"
@@ -36,7 +38,8 @@ COMPARE = Page("views/compare/view.py", "Compare", ":material/compare_arrows:", 
 LAUNCH = Page("views/launch.py", "Launch", ":material/play_circle:", "launch")
 PLAN = Page("views/plan.py", "Plan", ":material/calculate:", "plan")
 PACKAGE = Page("views/package.py", "Package", ":material/inventory_2:", "package")
-PAGES = (RUNS, RUN, COMPARE, PLAN, LAUNCH, PACKAGE)
+SWEEP = Page("views/sweep.py", "Sweeps", ":material/tune:", "sweep")
+PAGES = (RUNS, RUN, COMPARE, SWEEP, PLAN, LAUNCH, PACKAGE)
 
 
 def root() -> Path:
@@ -45,6 +48,13 @@ def root() -> Path:
     parser.add_argument("--root", default=DEFAULT_ROOT)
     known, _ = parser.parse_known_args(sys.argv[1:])
     return Path(known.root)
+
+
+def sweep_names() -> list[str]:
+    """Return the names of the sweeps of the root, newest first. Folders outside of the root are left out."""
+    found = (path for path in (root() / layout.SWEEPS).glob(f"*/{layout.SWEEP}") if path.is_file())
+    inside = [path for path in found if path.resolve().is_relative_to(root().resolve())]
+    return [path.parent.name for path in sorted(inside, key=lambda path: path.stat().st_mtime, reverse=True)]
 
 
 def allowed_values(key: str, known: Iterable[str]) -> list[str]:

@@ -135,3 +135,17 @@ def _scored(path: Path) -> dict[str, Any]:
 
 def _untrained_sha256(seed: int) -> str:
     return sha256_lines(["random parameters", str(seed)])
+
+
+def stored_sweep(**changes: Any) -> dict[str, Any]:
+    """Return the sweep.json of a finished sweep with changes."""
+    path = Path(__file__).parents[1] / "cases" / "documents" / "valid" / "sweep.finished.json"
+    return {**json.loads(path.read_text("utf-8")), **changes}
+
+
+def write_sweep(root: Path, document: Mapping[str, Any]) -> Path:
+    """Write a sweep.json and return its folder."""
+    folder = root / layout.SWEEPS / document["name"]
+    folder.mkdir(parents=True)
+    (folder / layout.SWEEP).write_text(json.dumps(document), "utf-8")
+    return folder

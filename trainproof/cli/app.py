@@ -24,7 +24,7 @@ from schemas.render import render_text
 from trainproof.neighbours import HOME
 
 GROUPS = {
-    "Train": ("init", "train", "demo", "evaluate", "play", "export", "queue", "push"),
+    "Train": ("init", "train", "demo", "evaluate", "play", "export", "queue", "push", "sweep"),
     "Plan": ("plan",),
     "Inspect": ("runs", "show", "check", "compare", "note"),
     "Submit": ("package", "sign", "verify"),
@@ -36,6 +36,7 @@ GROUPS = {
 MODULES = {name: title.lower() for title, names in GROUPS.items() for name in names} | {
     "queue": "queue",
     "push": "queue",
+    "sweep": "queue",
     "merge": "train",
 }
 

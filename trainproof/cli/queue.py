@@ -1,9 +1,9 @@
-"""Train configurations one after another in the background: `queue`; send one to another machine: `push`."""
+"""Train configurations in the background: `queue`; on another machine: `push`; with many settings: `sweep`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import typer
 from evidence.extras import need
 from evidence.targets import load_target
 from evidence.writing import as_json_text
-from schemas.formats import NOTHING, join_lines
+from schemas.formats import NOTHING, join_lines, visible
 from schemas.problems import ProblemError
 from schemas.reading import get_number
 from schemas.render import render_json
@@ -289,3 +289,39 @@ def _plan_task(config: Config, on: str, *, nodes: int, root: Path, force: bool) 
         minutes=None if hours is None else round(hours * 90) + 20,
         options=("--force",) if force else (),
     )
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(help="Sweep file: configuration, settings to search, number of trials.")],
+    root: Root = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Train with many settings, stop bad trials early, and evaluate the best again."""
+    need("sweep", "train", "sweep")
+    from trainer.sweep import load_sweep
+
+    def say(line: str) -> None:
+        typer.echo(visible(line), err=True)
+
+    prepared = load_sweep(root, file, say)
+    say("Ctrl-C stops only this command. Repeat it to continue.")
+    try:
+        document = prepared.run()
+    except KeyboardInterrupt:
+        raise typer.Exit(5) from None
+    sys.stdout.write(as_json_text(document) if as_json else _format_sweep(document))
+    raise typer.Exit(0 if document["best"] else 4)
+
+
+def _format_sweep(document: Mapping[str, Any]) -> str:
+    """Format the best of all trials with both scores, and a table of the trials."""
+    from evidence.report import describe_sweep
+
+    sign = -1 if document["direction"] == "maximize" else 1
+    rows = [("trial", "state", document["settings"]["metric"], *document["settings"]["search"], "run")]
+    for each in sorted(document["trials"], key=lambda each: (each["value"] is None, sign * (each["value"] or 0))):
+        state = each["state"] if each["step"] is None else f"{each['state']} at step {each['step']}"
+        values = [f"{one:.4g}" if isinstance(one, float) else str(one) for one in each["settings"].values()]
+        value = NOTHING if each["value"] is None else f"{each['value']:.4g}"
+        rows.append((str(each["number"]), state, value, *values, each["reason"] or each["run"]))
+    return join_lines(describe_sweep(document)) + align(rows)

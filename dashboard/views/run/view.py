@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import streamlit as st
 
@@ -225,6 +226,9 @@ def _draw_buttons(
         job = progress.queued_job(name)
         if run.status == "running" and job is not None and not job.has_ended and gate.may_operate():
             progress.draw_stop(job)
+        *_, sweep, _ = ("", "", *Path(get_str(run.config, "evaluation", "eval_set") or "").parts)
+        if sweep in state.sweep_names() and st.button("Sweep", icon=state.SWEEP.icon, help="Open all its trials."):
+            state.go(state.SWEEP, sweep=sweep)
         about = "Open the Launch page with this configuration."
         if CONFIG in run.files and st.button("Edit and rerun", icon=":material/edit:", help=about):
             state.go(state.LAUNCH, source=configs.same_as(name))

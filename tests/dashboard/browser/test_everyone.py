@@ -12,6 +12,7 @@ from browser import settled
 from pages import job_in
 from playwright.sync_api import Page
 from synthetic import STARTED, write_run
+from synthetic_documents import stored_sweep, write_sweep
 
 from evidence.layout import MANIFEST
 
@@ -32,6 +33,7 @@ PAGES = {
     "compare": "/compare?runs=alpha&runs=beta",
     "smoke": "/compare?part=Smoke+%E2%86%92+TPU&full=beta&smoke=small",
     "scatter": "/compare?part=Scatter",
+    "sweep": "/sweep?sweep=learning-rate",
     "plan": "/plan?source=tiny.yaml",
     "launch": "/launch",
     "package": "/package?runs=beta&runs=alpha",
@@ -57,6 +59,7 @@ def corpus(root: Path) -> None:
     (root / "torn").mkdir()
     (root / "torn" / MANIFEST).write_text('{"run_id": ')
     shutil.copytree(CASES / "hf_trainer" / "folder", root / "other-tool")
+    write_sweep(root, stored_sweep())
     job_in(root, run="beta", exit_code=4, output="error TP301: The loss is not finite.\n")
 
 
