@@ -13,6 +13,7 @@ import random
 import re
 import subprocess
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -308,8 +309,9 @@ class Sweep:
             for trial in self.study.trials
         ]
         if trials != self.document["trials"]:
-            is_enough = sum(trial["state"] == "succeeded" for trial in trials) > 1
-            importance = optuna.importance.get_param_importances(self.study) if is_enough else None
+            has_differences = len({trial["value"] for trial in trials if trial["state"] == "succeeded"}) > 1
+            with warnings.catch_warnings(action="ignore"):  # of few trials, which the page shows
+                importance = optuna.importance.get_param_importances(self.study) if has_differences else None
             self.document |= {"trials": trials, "importance": importance}
             write_json(self.folder / SWEEP, self.document)
 
