@@ -200,7 +200,6 @@ def test_what_a_cluster_lacks_is_named(root, monkeypatch):
 
 @pytest.mark.slow
 def test_a_sweep_of_twelve_trials_ends_with_a_table_and_a_page(root, tmp_path, monkeypatch, capsys):
-    pytest.importorskip("trainer.sweep")
     search = {"optimizer.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}}
     sweep = {"name": "small", "config": "config.yaml", "trials": 12, "parallel": 2, "place": "ray", "search": search}
     evaluation = {"eval_set": "eval_v1", "baseline": False, "max_new_tokens": 4, "batch_size": 50}
@@ -210,7 +209,7 @@ def test_a_sweep_of_twelve_trials_ends_with_a_table_and_a_page(root, tmp_path, m
     Path("sweep.yaml").write_text(write_yaml(sweep))
     code, said_there, errors = run_command(capsys, "sweep", "sweep.yaml", "--root", root)
     assert code == 0, errors
-    document = json.loads((root / ".sweeps" / "small" / "sweep.json").read_text())
+    document = json.loads((root / layout.SWEEPS / "small" / "sweep.json").read_text())
     assert [trial["state"] for trial in document["trials"]] == ["succeeded"] * 12
     assert said_there.startswith(f"Best of 12: trial {document['best']['number']}")
     assert {job.place for job in jobs(root)} == {"ray"}
