@@ -259,7 +259,7 @@ class Sweep:
         """Stop a trial that is pruned, and record the end of a trial."""
         if job is None:  # this process was killed before it queued the trial
             return self._queue(trial)
-        if job.run != trial.user_attrs["run"]:  # the place started it again
+        if job.run != trial.user_attrs.get("run"):  # the place started it again
             trial.set_user_attr("run", job.run)
         is_pruned = self._is_pruned(trial, job)
         if is_pruned and job.state in {"waiting", "running"}:
