@@ -91,10 +91,10 @@ def read_request(job: Job) -> Request:
 def run_job(job: Job) -> int:
     """Take a job to its place, wait for it, bring its run back, and return the exit code of the run."""
     place = get_place(job.place)
-    if isinstance(place, Ray):
-        return place.run(job)
-    assert isinstance(place, RemotePlace), "only these places start this process"
     session = Session.load(job.folder)
+    if isinstance(place, Ray):
+        return place.run(job, session.fields, session.update)
+    assert isinstance(place, RemotePlace), "only these places start this process"
     try:
         reference = session.reference or _submit(job, place, session)
         say(f"{job.run} is at {place.address(reference)}")

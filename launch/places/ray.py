@@ -11,7 +11,7 @@ import os
 import runpy
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.extras import need
-from evidence.layout import CONFIG, MANIFEST
-from evidence.run import read_existing_run
+from evidence.layout import CHECKPOINTS, CONFIG, MANIFEST, new_run_id
 from evidence.writing import write_text
 from launch import jobs
 from launch.jobs import Job, read_job, read_object
@@ -51,38 +50,35 @@ class Ray(Place):
         with _connected() as nodes:
             plan_workers(config, nodes)
 
-    def run(self, job: Job) -> int:
-        """Take a job through the cluster, and return the exit code of its run."""
-        from launch.remote import Session, say
-
-        session = Session.load(job.folder)
-        with _connected(get_str(session.fields, "address")) as nodes:
+    def run(self, job: Job, session: Mapping[str, Any], save: Callable[..., None]) -> int:
+        """Take a job through the cluster, save changes of its session, and return the exit code of its run."""
+        with _connected(get_str(session, "address")) as nodes:
             import ray
 
-            if session.reference is None:
+            if "reference" not in session:
                 scaling = plan_workers(read_yaml(_config_of(job).read_text("utf-8"), file=CONFIG).value, nodes)
                 _probe_nodes(job, nodes)
                 address = os.environ.get("RAY_ADDRESS") or ray.get_runtime_context().gcs_address
-                session.update(reference=job.job_id, address=address, scaling=scaling, state="sent", printed={})
+                save(reference=job.job_id, address=address, scaling=scaling, state="sent", printed={})
             # If the cluster was restarted, there is no such actor, and the run continues in a new one.
             options = {"name": job.job_id, "lifetime": "detached", "get_if_exists": True, "num_cpus": 0}
             actor = ray.remote(_Run).options(**options).remote()
-            asked, is_over = actor.train.remote(str(job.folder), session.fields["scaling"]), False
+            asked, is_over = actor.train.remote(str(job.folder), session["scaling"]), False
             while not is_over:
                 try:
                     is_over = bool(ray.wait([asked], timeout=POLL_SECONDS)[0])
-                    printed = dict(_print_logs(job.folder, session.fields["printed"]))
-                    session.update(printed=printed, state="running" if printed else "queued")
+                    printed = dict(_print_logs(job.folder, session["printed"]))
+                    save(printed=printed, state="running" if printed else "queued")
                 except KeyboardInterrupt:
-                    say("Stopping the run …")
+                    sys.stdout.write("Stopping the run …\n")
                     jobs.mark_cancelled(job.folder)  # the run looks at this file
-                    if not session.fields["printed"]:
+                    if not session["printed"]:
                         ray.kill(actor)
                         return jobs.STOPPED_BEFORE_RUN
             try:
                 code = int(ray.get(asked))
             except ray.exceptions.RayError as error:
-                say(f"The cluster lost the run, which can be resumed: {first_line(error)}")
+                sys.stdout.write(f"The cluster lost the run, which can be resumed: {first_line(error)}\n")
                 return INTERNAL_ERROR
             ray.kill(actor)
             return code
@@ -269,10 +265,9 @@ def _arguments(job: Job) -> list[str]:
     """Return the arguments of the run; after a loss it is resumed as a new one."""
     run, resumes = job.run, job.resumes
     if (job.root / run / MANIFEST).exists():
-        from launch.queue import can_resume, name_run
-
-        resumes = run if can_resume(read_existing_run(job.root / run)) else resumes
-        run = name_run(run, datetime.now(UTC))
+        saved = (path.name for path in (job.root / run / CHECKPOINTS).glob("*"))
+        resumes = run if any(name.isdecimal() for name in saved) else resumes
+        run = new_run_id(run.rsplit("-", 3)[0], datetime.now(UTC))
         write_text(job.folder / jobs.RUN, run)
     resume = ["--resume", str(job.root / resumes)] if resumes else []
     force = ["--force"] if job.force else []
