@@ -8,7 +8,7 @@ from typing import Literal
 
 from schemas.problems import ProblemError, problem_of
 
-Extra = Literal["train", "dashboard", "queue", "frame", "sign", "witness", "sweep"]
+Extra = Literal["train", "dashboard", "queue", "frame", "sign", "witness", "sweep", "ray"]
 
 
 def need(verb: str, *extras: Extra) -> None:

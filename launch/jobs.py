@@ -3,6 +3,7 @@
     <root>/.launch/<job id>/
         job.json       run, resumed run, force, working folder, device, place, jobs before it, time; never changed
         config.yaml    configuration of the run, unless the job resumes one
+        run            run after a restart by the place, which writes to another folder than that of job.json
         seal           authenticates the two files above for this user
         position       place in the queue; the smallest number comes first
         cancelled      written when the user stops the job
@@ -40,6 +41,7 @@ from schemas.reading import get_path, get_str
 
 LAUNCH = ".launch"
 JOB = "job.json"
+RUN = "run"
 CONFIG = "config.yaml"
 SEAL = "seal"
 POSITION = "position"
@@ -195,7 +197,8 @@ class JobReader:
 def read_job(folder: Path) -> Job | None:
     """Return the job in a folder, or None if job.json is missing, invalid or names a folder outside of the root."""
     request = read_object(folder / JOB)
-    run, resumes = get_str(request, "run") or "", get_str(request, "resumes")
+    run = read_bytes(folder / RUN).decode("utf-8", "replace") or get_str(request, "run") or ""
+    resumes = get_str(request, "resumes")
     if request is None or _RUN_NAME.fullmatch(run) is None:
         return None
     if request.get("resumes") is not None and not _is_folder_name(resumes or ""):

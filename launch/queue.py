@@ -56,9 +56,9 @@ def start(root: Path, config: Mapping[str, Any], *, force: bool = False, place: 
     `waits` is `after`, the jobs that it waits for, as `enqueue` has it.
 
     Raises:
-        ProblemError: The place is unknown, or the file system does not support file locks (exit code 2).
+        ProblemError: The place is unknown or cannot run it, or the file system does not support file locks.
     """
-    get_place(place)
+    get_place(place).check(config)
     name, text = str(config.get("name", "run")), write_yaml(dict(config))
     waits |= {"config": text, "force": force, "device": _device(config), "place": place}
     return _put(root, name, working_folder=Path.cwd(), **waits)

@@ -30,6 +30,7 @@ from evidence.writing import write_json
 from launch.jobs import CONFIG, LOCAL, OUTPUT, STOPPED_BEFORE_RUN, Job, jobs, read_job, read_object, refuse_link, tail
 from launch.places import PLACES, get_place
 from launch.places.place import Offer, RemotePlace, Request, Status, Unreachable
+from launch.places.ray import Ray
 from schemas.catalog import VERSION
 from schemas.problems import ProblemError, problem_of
 from schemas.reading import get_number, get_path, get_str, os_error_problem, read_yaml
@@ -90,8 +91,10 @@ def read_request(job: Job) -> Request:
 def run_job(job: Job) -> int:
     """Take a job to its place, wait for it, bring its run back, and return the exit code of the run."""
     place = get_place(job.place)
-    assert isinstance(place, RemotePlace), "only remote places start this process"
     session = Session.load(job.folder)
+    if isinstance(place, Ray):
+        return place.run(job, session.fields, session.update)
+    assert isinstance(place, RemotePlace), "only these places start this process"
     try:
         reference = session.reference or _submit(job, place, session)
         say(f"{job.run} is at {place.address(reference)}")

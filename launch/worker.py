@@ -21,6 +21,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from evidence.layout import SESSION
 from evidence.lock import RunLock
 from launch import jobs, process
 from launch.jobs import Job
@@ -152,6 +153,11 @@ def _start(job: Job, waits: list[threading.Thread]) -> None:
 def _wait(job: Job, child: subprocess.Popen[bytes]) -> None:
     """Wait for a job and record its exit code, retrying while the disk is full."""
     code = child.wait()
+    if code < 0 and (job.folder / SESSION).exists() and not (job.folder / jobs.CANCELLED).exists():
+        (job.folder / jobs.PROCESS).unlink(
+            missing_ok=True
+        )  # its session goes on elsewhere, and a new process continues to watch it
+        return
     if explanation := jobs.explain_signal(job, code):
         _append_output(job, explanation)
     while job.folder.is_dir():

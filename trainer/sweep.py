@@ -69,7 +69,7 @@ def load_sweep(root: Path, file: Path, say: Callable[[str], None]) -> Sweep:
     path, found, first = file.parent / settings["config"], list[Problem](), dict[str, str]()
     config = load_config(path)
     with collect_problems(found):
-        get_place(settings["place"])
+        get_place(settings["place"]).check(to_document(config))
     for key, values in settings["search"].items():
         for value in values if isinstance(values, list) else (values["low"], values["high"]):
             setting, wrong = f"{key}={json.dumps(value)}", list[Problem]()
@@ -260,6 +260,8 @@ class Sweep:
         """Stop a trial that is pruned, and record the end of a trial."""
         if job is None:  # this process was killed before it queued the trial
             return self._queue(trial)
+        if job.run != trial.user_attrs.get("run"):  # the place started it again
+            trial.set_user_attr("run", job.run)
         is_pruned = self._is_pruned(trial, job)
         if is_pruned and job.state in {"waiting", "running"}:
             queue.cancel(job)

@@ -87,6 +87,9 @@ class Place(ABC):
     def command(self, job: Job) -> list[str]:
         """Return program and arguments of the process for a job."""
 
+    def check(self, config: Mapping[str, Any]) -> None:  # noqa: B027 - most places accept every configuration
+        """Refuse a configuration that cannot run here (`ProblemError`), before it is queued."""
+
 
 class RemotePlace(Place):
     """A place with machines of its own. `launch.remote` takes a job there and back with these methods.

@@ -6,10 +6,12 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any, Self
 
@@ -29,6 +31,8 @@ SESSION_STARTED = "TRAINPROOF_SESSION_STARTED"
 
 PLACE = "TRAINPROOF_PLACE"
 """Environment variable with the manifest's group `place` as JSON, set by the script of a session."""
+STOP_FILE = "TRAINPROOF_STOP_FILE"
+"""Environment variable with a file that stops the run like a signal as soon as it exists; for processes in threads."""
 
 BUNDLE_SECONDS = 600.0
 """Time reserved after the run to pack and verify its bundle, and for the platform to store it."""
@@ -116,8 +120,8 @@ class StopRequest:
 
     def __enter__(self) -> Self:
         for number in SIGNALS:
-            # An ignored signal stays ignored: `nohup` means a run that outlives its terminal.
-            if signal.getsignal(number) != signal.SIG_IGN:
+            # An ignored signal stays ignored: `nohup` means a run that outlives its terminal. Threads receive none.
+            if signal.getsignal(number) != signal.SIG_IGN and _is_main_thread():
                 self._handlers[number] = signal.signal(number, self._receive)
         return self
 
@@ -140,6 +144,8 @@ class StopRequest:
     def _own_reason(self, reserve_seconds: float) -> str | None:
         if self.signal is not None:
             return f"signal {self.signal}"
+        if (file := os.environ.get(STOP_FILE)) and Path(file).exists():
+            return "it was cancelled"
         if self._deadline is not None and time.monotonic() + reserve_seconds > self._deadline:
             return f"limits.max_minutes={self._max_minutes:g} reached"
         if self.session is not None and self.session.left_seconds < reserve_seconds + self.closing_seconds:
@@ -159,8 +165,15 @@ def exit_on_interrupt(verb: str, *, how: str = "before it began; nothing was wri
         remove_scratch()
         os._exit(128 + number)
 
+    if not _is_main_thread():
+        yield
+        return
     before = signal.signal(signal.SIGINT, exit_now)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

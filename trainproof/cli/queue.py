@@ -23,7 +23,7 @@ from trainproof.output import align
 
 if TYPE_CHECKING:
     from launch.jobs import Job
-    from launch.places.place import RemotePlace
+    from launch.places.place import Place
     from launch.places.printed import Task
     from trainer.config.tree import Config
 
@@ -46,7 +46,9 @@ def add(
     smoke_config: SmokeConfig = None,
     settings: Settings = None,
     force: Force = False,
-    place: Annotated[str, typer.Option(help="Where it runs: local, kaggle-tpu, kaggle-gpu or ssh:HOST.")] = "local",
+    place: Annotated[
+        str, typer.Option(help="Where it runs: local, kaggle-tpu, kaggle-gpu, ray or ssh:HOST.")
+    ] = "local",
     root: Root = RUNS,
 ) -> None:
     """Add a run to the queue. It starts when its device is free, even if this terminal is closed."""
@@ -171,7 +173,8 @@ def _print_queued(*jobs: Job) -> None:
 
 def push(
     to: Annotated[
-        str, typer.Option(help="Place: kaggle-tpu, kaggle-gpu or ssh:HOST; with --print also slurm, sky or jobset.")
+        str,
+        typer.Option(help="Place: kaggle-tpu, kaggle-gpu, ray or ssh:HOST; with --print also slurm, sky or jobset."),
     ],
     config: Annotated[Path | None, typer.Option(help="Configuration file.")] = None,
     phases: Phases = None,
@@ -192,6 +195,7 @@ def push(
     """Plan a run, send it to another machine, and fetch and verify its bundle; or print a file for a cluster."""
     given = locals()
     need("push", "train")
+    from launch.jobs import LOCAL
     from launch.phases import find_runs, queue_phases
     from launch.places import PLACES, get_place
     from launch.places.place import RemotePlace
@@ -210,7 +214,7 @@ def push(
         sys.stdout.write(FORMATS[to](_plan_task(loaded, on, nodes=nodes, root=root, force=force)))
         return
     place = get_place(to)
-    if not isinstance(place, RemotePlace):
+    if to == LOCAL:
         message = f"{to} is this machine. Use `trainproof train`, or one of: {', '.join(set(PLACES) - {to})}."
         raise typer.BadParameter(message, param_hint="--to")
     if phases is not None:
@@ -225,7 +229,7 @@ def push(
     is_possible = _show_offers(place, configs, force=force, as_json=as_json)
     if check or as_json:
         raise typer.Exit(0 if is_possible else 3)
-    if not yes:
+    if not yes and isinstance(place, RemotePlace):
         typer.confirm(f"Send it to {to}?", abort=True)
     if phases is not None:
         queued = queue_phases(root, phases, *file, force=force, place=to)
@@ -237,9 +241,9 @@ def push(
         raise typer.Exit(max(map(print_output, queued)))
 
 
-def _show_offers(place: RemotePlace, configs: Sequence[Config], *, force: bool, as_json: bool) -> bool:
+def _show_offers(place: Place, configs: Sequence[Config], *, force: bool, as_json: bool) -> bool:
     """Print what runs take at a place, and return whether they can be sent there."""
-    from launch.places.place import Request
+    from launch.places.place import RemotePlace, Request
     from launch.remote import ask, now
     from trainer.config.tree import to_document
     from trainer.planning.plan import describe_offers
@@ -247,8 +251,13 @@ def _show_offers(place: RemotePlace, configs: Sequence[Config], *, force: bool, 
     requests = [Request(run=each.name, config=to_document(each), working_folder=Path.cwd()) for each in configs]
     rows, findings = list[tuple[str, str]](), list[dict[str, Any]]()
     try:
-        offers = [ask(partial(place.offer, request)) for request in requests]
-        rows = describe_offers(configs, offers, force=force)
+        if isinstance(place, RemotePlace):
+            offers = [ask(partial(place.offer, request)) for request in requests]
+            rows = describe_offers(configs, offers, force=force)
+        else:
+            for request in requests:
+                place.check(request.config)
+            rows = [("cluster", "has the devices; nothing is sent, because its machines share the runs folder")]
     except ProblemError as error:
         if not as_json:
             raise
