@@ -42,7 +42,7 @@ def summaries() -> Sequence[RunSummary]:
     """
     index = shared_index()
     named = {*st.query_params.get_all("run"), *st.query_params.get_all("runs")}
-    named |= configs.runs_in_keys(st.query_params.get_all("source"))
+    named |= {key.removeprefix(configs.SAME_AS) for key in st.query_params.get_all("source")}
 
     def waiting() -> object:
         # Streamlit stops a script that is no longer needed where it touches the session.
@@ -58,12 +58,6 @@ def summaries() -> Sequence[RunSummary]:
         text = f"Reading runs: {done:,} of {total:,}. Showing the runs loaded so far."
         bar.progress(min(1.0, done / max(1, total)), text=text)
     return runs
-
-
-def take_version() -> int | None:
-    """Return the version of the index that this page was drawn from, once, or None if it shows no runs."""
-    version: int | None = st.session_state.pop(_VERSION, None)
-    return version
 
 
 def changed_runs(shown: Sequence[RunSummary]) -> list[str]:
@@ -198,7 +192,7 @@ def are_as_judged(shown: Sequence[RunSummary]) -> bool:
 def watch() -> None:
     """Rerun the page when a run that it shows has changed on disk, or the theme of the browser."""
     shown, changed = st.session_state.pop(_GRADED, ((), []))
-    drawn = (take_version(), changed, st.context.theme.type)
+    drawn = (st.session_state.pop(_VERSION, None), changed, st.context.theme.type)
     st.fragment(run_every=POLL_SECONDS)(_tick)(shown, drawn, time.monotonic())
 
 
@@ -211,7 +205,7 @@ def _tick(shown: Sequence[RunSummary], drawn: tuple[int | None, list[str], str |
         # Compared with a list from before the page was opened, runs that were there already would be new.
         if _SEEN in st.session_state or st.session_state.get(_IS_FRESH) or index.refreshed_at > drawn_at:
             _announce()
-    elif not state.has_dialog():  # A rerun would close it, and what was typed there would be lost.
+    elif not st.session_state.get(state.DIALOG):  # A rerun would close it, and what was typed there would be lost.
         st.rerun()
 
 

@@ -8,16 +8,15 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from dashboard.shared import configs, form, reading, state
-from dashboard.shared.configs import StartConfig
 from dashboard.shared.form import FormField
 from dashboard.shared.parts import config_form, gate, markup, plan_answer, problems, progress, run_box
-from dashboard.shared.parts.gate import may_operate, trying
 from dashboard.shared.parts.plan_answer import PlanQuestion
 from dashboard.shared.tables import planned
 from dashboard.shared.words import JOBS, VERDICTS, get_verdict, plain
@@ -27,13 +26,12 @@ from evidence.targets import load_target
 from evidence.writing import write_bytes
 from launch import queue, tasks
 from launch.jobs import ANY_DEVICE, LOCAL, OUTPUT, Job, launch_folder, tail
-from launch.places import PLACES, get_place
-from launch.places.place import Place, RemotePlace
+from launch.places import PLACES, find_place
+from launch.places.place import RemotePlace
 from launch.process import format_command
 from launch.queue import can_resume
 from launch.remote import Session, session_address
 from schemas.formats import count, duration, short_count, size
-from schemas.problems import ProblemError
 from schemas.reading import get_number, get_objects, get_path, get_str, parse_time, write_yaml
 
 READ = PlanQuestion(options=tasks.CHECK, label="Loading the model and the data")
@@ -60,11 +58,15 @@ def page() -> None:
         is_active = any(not job.has_ended for job in jobs)
         st.fragment(run_every=TICK_SECONDS if is_active else None)(_draw_jobs)(root, was_active=is_active)
         st.header("Start another run", anchor=False)
-    source = _choose_source()
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        source = run_box.choose_source()
+        if source is not None and st.button("Where else does it fit?", icon=":material/calculate:"):
+            state.go(state.PLAN)  # its source box shows the same source
     if source is None:
         markup.empty("No configuration found", f"None in {configs.SHIPPED}, and no run has one.")
         return
-    place = get_chosen_place()
+    place = st.query_params.get("place", LOCAL)
+    place = place if find_place(place) is not None else LOCAL
     form_side, result_side = st.columns([3, 2], gap="large")
     with form_side:
         markup.step(1, "Configuration")
@@ -100,26 +102,6 @@ def page() -> None:
         _draw_command(resolved, place, force=force)
 
 
-def get_chosen_place() -> str:
-    """Return the place in the address, or this machine."""
-    name = st.query_params.get("place", LOCAL)
-    return name if _find_place(name) is not None else LOCAL
-
-
-def _find_place(name: str) -> Place | None:
-    with suppress(ProblemError):
-        return get_place(name)
-    return None
-
-
-def _choose_source() -> StartConfig | None:
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        source = run_box.choose_source()
-        if source is not None and st.button("Where else does it fit?", icon=":material/calculate:"):
-            state.go(state.PLAN)  # its source box shows the same source
-    return source
-
-
 def questions_here(config: Mapping[str, Any]) -> tuple[PlanQuestion, PlanQuestion]:
     """Return the plans for this machine, the second one more exact, calibrated with the newest runs of the model."""
     name = get_str(config, "model", "name")
@@ -144,7 +126,7 @@ def _draw_places(config: Mapping[str, Any], chosen: str, here: Mapping[str, Any]
     with st.container(horizontal=True, gap="small"):
         active = [job for job in reading.jobs() if not job.has_ended]
         for name in dict.fromkeys([LOCAL, *PLACES, chosen, *(job.place for job in active)]):
-            place = _find_place(name)
+            place = find_place(name)
             target = LOCAL if name == LOCAL else getattr(place, "target", None)
             with st.container(border=True, width=250, gap="xsmall", key=f"place_{name}"):
                 title = "This machine" if name == LOCAL else load_target(target).title if target else name
@@ -342,27 +324,20 @@ def describe_inputs(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"Data: {count(examples)} examples{more}, {short_count(tokens)} tokens; {evaluated}."
 
 
-def save_upload(root: Path, name: str, content: bytes) -> Path:
-    """Save an uploaded file among the jobs of a root and return its path; the same content is saved once.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-    stem = re.sub("[^A-Za-z0-9._-]", "-", Path(name).stem).lstrip("._-")[:60] or "rows"
-    digest = hashlib.sha256(content).hexdigest()[:8]
-    path = launch_folder(root) / config_form.UPLOADS / f"{stem}-{digest}{Path(name).suffix.lower()}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.is_file() or path.read_bytes() != content:
-        write_bytes(path, content)
-    return path
-
-
 def _use_upload(source: str, key: str) -> None:
+    """Save an uploaded dataset among the jobs of the root, once for the same content, and select it."""
     upload = st.session_state.get(key)
-    if upload is not None and gate.may_operate():
-        with trying("The file could not be saved"):
-            path = save_upload(state.root(), upload.name, upload.getvalue())
-            config_form.put(source, {("data", "dataset"): str(path)})
+    if upload is None or not gate.may_operate():
+        return
+    name, content = Path(upload.name), upload.getvalue()
+    stem = re.sub("[^A-Za-z0-9._-]", "-", name.stem).lstrip("._-")[:60] or "rows"
+    digest = hashlib.sha256(content).hexdigest()[:8]
+    path = launch_folder(state.root()) / config_form.UPLOADS / f"{stem}-{digest}{name.suffix.lower()}"
+    with gate.trying("The file could not be saved"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_bytes() != content:
+            write_bytes(path, content)
+        config_form.put(source, {("data", "dataset"): str(path)})
 
 
 TICK_SECONDS = 1.5
@@ -394,10 +369,8 @@ def _draw_jobs(root: Path, *, was_active: bool) -> None:
 def _warn_if_stuck(root: Path, active: Sequence[Job], waiting: Sequence[Job]) -> None:
     if waiting and not queue.has_worker(root):
         markup.note("The queue is not running: the machine or the worker of the queue was stopped.")
-        if may_operate() and st.button("Continue the queue", type="primary"):
-            with trying("The queue could not be continued"):
-                queue.start_worker(root)
-                st.rerun()
+        start = partial(queue.start_worker, root)
+        gate.act("Continue the queue", start, "The queue could not be continued", type="primary")
     elif waiting and len(waiting) == len(active):
         with suppress(OSError):  # the folder was just removed
             free = shutil.disk_usage(root).free
@@ -438,7 +411,7 @@ def _draw_job(root: Path, job: Job, *, can_move: bool = False) -> None:
                     and st.button(progress.TAB, key=f"smoke {job.job_id}", icon=":material/science:")
                 ):
                     state.go(state.COMPARE, part=progress.TAB, full=job.run, smoke=f"{job.run}-smoke")
-                if may_operate():
+                if gate.may_operate():
                     _draw_buttons(root, job, can_move=can_move)
         if job.state in {"running", "stopping"}:
             progress.draw_stage(job.run, job)
@@ -454,42 +427,39 @@ def _draw_job(root: Path, job: Job, *, can_move: bool = False) -> None:
 
 
 def _draw_buttons(root: Path, job: Job, *, can_move: bool) -> None:
-    key = job.job_id
-    if job.state == "waiting" and can_move and st.button("Earlier", key=f"up {key}", icon=":material/arrow_upward:"):
-        with trying("The job could not be moved"):
-            queue.move_up(root, job)
-            st.rerun()
+    key, act = job.job_id, gate.act
+    if job.state == "waiting" and can_move:
+        up, icon = partial(queue.move_up, root, job), ":material/arrow_upward:"
+        act("Earlier", up, "The job could not be moved", key=f"up {key}", icon=icon)
     if job.state in {"waiting", "running"}:
         progress.draw_stop(job, key=f"{'remove' if job.state == 'waiting' else 'stop'} {key}")
     if job.state == "stopping":
         # It takes the place of Stop, so it needs a second click: a double click must not lose what is being saved.
         with st.popover("Kill", icon=":material/dangerous:", key=f"before kill {key}"):
             markup.note("Ends the process immediately. Rows written so far stay, but the run is not finalized.")
-            if st.button("Kill", key=f"kill {key}", type="primary"):
-                with trying("The job could not be killed"):
-                    queue.kill(job)
-                    st.rerun()
-    if job.has_ended:
-        _draw_follow_ups(root, job)
-
-
-def _draw_follow_ups(root: Path, job: Job) -> None:
-    key, run = job.job_id, reading.load_run(root / job.run) if (root / job.run).is_dir() else None
-    if (
-        run is not None
-        and can_resume(run)
-        and reading.find_continuation(job.run, reading.by_name(reading.summaries())) is None
-        and st.button("Resume", key=f"resume {key}", icon=":material/resume:", help=_RESUME)
-    ):
-        with trying("The run could not be resumed"):
-            state.go(state.RUN, run=queue.resume(root, run, after=job).run)
-    if job.state != "succeeded" and st.button("Retry", key=f"retry {key}", icon=":material/replay:", help=_RETRY):
-        with trying("The job could not be queued again"):
-            state.go(state.RUN, run=queue.retry(root, job).run)
-
-
-_RESUME = "Continues from the last checkpoint, as a new run that names this one as its parent."
-_RETRY = "Queues the same configuration again as a new run. The old run stays."
+            act("Kill", partial(queue.kill, job), "The job could not be killed", key=f"kill {key}", type="primary")
+    if not job.has_ended:
+        return
+    run = reading.load_run(root / job.run) if (root / job.run).is_dir() else None
+    known = reading.by_name(reading.summaries())
+    if run is not None and can_resume(run) and reading.find_continuation(job.run, known) is None:
+        about = "Continues from the last checkpoint, as a new run that names this one as its parent."
+        look = {"key": f"resume {key}", "icon": ":material/resume:", "help": about}
+        act(
+            "Resume",
+            lambda: state.go(state.RUN, run=queue.resume(root, run, after=job).run),
+            "The run could not be resumed",
+            **look,
+        )
+    if job.state != "succeeded":
+        about = "Queues the same configuration again as a new run. The old run stays."
+        look = {"key": f"retry {key}", "icon": ":material/replay:", "help": about}
+        act(
+            "Retry",
+            lambda: state.go(state.RUN, run=queue.retry(root, job).run),
+            "The job could not be queued again",
+            **look,
+        )
 
 
 page()

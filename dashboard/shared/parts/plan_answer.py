@@ -196,11 +196,9 @@ def _draw_running(question: PlanQuestion, task: Task, result: TaskResult, key: s
     message = progress_line(result.output)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.status(f"{question.label}{elapsed}" + (f" ({plain(message)})" if message else ""), state="running")
-        may_cancel = result.state == "running" and gate.may_operate()
-        if may_cancel and st.button("Cancel", icon=":material/close:", key=f"{key} cancel"):
-            with trying("The plan could not be cancelled"):
-                task.cancel()
-                st.rerun()
+        if result.state == "running":
+            failed = "The plan could not be cancelled"
+            gate.act("Cancel", task.cancel, failed, icon=":material/close:", key=f"{key} cancel")
 
 
 def progress_line(output: str) -> str:

@@ -10,7 +10,6 @@ import streamlit as st
 
 from dashboard.shared import reading, state
 from dashboard.shared.parts import gate, markup
-from dashboard.shared.parts.gate import trying
 from dashboard.shared.words import date_and_time
 from evidence.bundle.secrets import strip_invisible
 from evidence.proof.verification import explain_receipt
@@ -74,10 +73,8 @@ def _draw_task(task: Task, *, was_running: bool) -> None:
         st.code("\n".join(lines), language=None, wrap_lines=True)
     if not gate.may_operate():
         markup.note("You are logged in as a viewer. Only operators can start a replay.")
-    elif st.button("Replay" if result.state == "none" else "Replay again", icon=":material/replay:", type="primary"):
-        with trying("The replay could not be started"):
-            task.start()
-            st.rerun()
+    label, look = "Replay" if result.state == "none" else "Replay again", {"icon": ":material/replay:"}
+    gate.act(label, task.start, "The replay could not be started", type="primary", **look)
 
 
 def _draw_progress(task: Task, result: TaskResult) -> None:
@@ -87,10 +84,8 @@ def _draw_progress(task: Task, result: TaskResult) -> None:
         if event.get("event") in {"step", "items"} and done and total:
             text, fraction = f"{'Step' if event['event'] == 'step' else 'Answer'} {done} of {total}", done / total
     st.progress(min(1.0, fraction), text=f"{text}, {duration(round(result.seconds or 0))}")
-    if gate.may_operate() and st.button("Cancel", icon=":material/close:", key="cancel replay"):
-        with trying("The replay could not be cancelled"):
-            task.cancel()
-            st.rerun()
+    failed = "The replay could not be cancelled"
+    gate.act("Cancel", task.cancel, failed, icon=":material/close:", key="cancel replay")
 
 
 def _draw_receipt(receipt: Mapping[str, Any]) -> None:

@@ -356,16 +356,10 @@ def _draw_flips(compared: Comparison, runs: Mapping[str, Run]) -> None:
         f"{name}: {formats.quantity(len(flips), 'item')} flipped, {fixed} fixed and {len(flips) - fixed} broken. "
         "Select a row to read both outputs."
     )
-    event = st.dataframe(
-        flips_frame(pair).drop(columns="Run").map(lambda text: glimpse(strip_invisible(text), _MAX_CELL)),
-        hide_index=True,
-        on_select="rerun",
-        selection_mode="single-row",
-        key=f"flips of {pair.first} and {name}",
-        alt=f"Items that only {pair.first} or only {name} answered correctly",
-    )
-    selected = event["selection"]["rows"]
-    _draw_outputs(pair, flips[selected[0] if selected and selected[0] < len(flips) else 0], runs)
+    frame = flips_frame(pair).drop(columns="Run").map(lambda text: glimpse(strip_invisible(text), _MAX_CELL))
+    alt = f"Items that only {pair.first} or only {name} answered correctly"
+    row = markup.choose_row(frame, key=f"flips of {pair.first} and {name}", alt=alt)
+    _draw_outputs(pair, flips[row or 0], runs)
 
 
 def _draw_outputs(pair: Pair, flip: Flip, runs: Mapping[str, Run]) -> None:

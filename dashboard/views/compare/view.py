@@ -42,7 +42,7 @@ def page() -> None:
 
 def _choose_runs(known: Mapping[str, RunSummary]) -> list[str]:
     """Return the runs in the URL; the select box only lists a limited number."""
-    named = state.allowed_values("runs", known)
+    named = [name for name in st.query_params.get_all("runs") if name in known]
     if held := st.session_state.pop(TO_COMPARE, None):
         state.go(state.COMPARE, runs=held)
     if len(named) > MAX_SIDE_BY_SIDE:

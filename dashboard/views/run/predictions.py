@@ -211,18 +211,9 @@ def _answers(shown: Sequence[Row]) -> bool:
     """Draw the answers and the selected one below, put its item into the URL, and return whether one is."""
     items = [get_str(row, "id") or "" for row in shown]
     linked = _linked_row(shown)
-    table = st.dataframe(
-        answer_frame(shown),
-        hide_index=True,
-        # A selection is a row number, so other rows need another table.
-        key=f"predictions_table {hash(tuple(items))}",
-        column_config=_ANSWER_COLUMNS,
-        on_select="rerun",
-        selection_mode="single-row",
-        selection_default={"selection": {"rows": [] if linked is None else [linked]}},
-        alt="Answers",
-    )
-    chosen, answer = next(iter(table["selection"]["rows"]), None), st.empty()
+    key, frame = f"predictions_table {hash(tuple(items))}", answer_frame(shown)
+    chosen = markup.choose_row(frame, key=key, chosen=linked, column_config=_ANSWER_COLUMNS, alt="Answers")
+    answer = st.empty()
     if chosen is not None:
         with answer.container(border=True):
             _answer(shown[chosen])

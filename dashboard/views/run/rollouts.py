@@ -63,17 +63,15 @@ def draw_rollouts(run: Run) -> None:
     keys = [f"{step}-{group}" for step, group in zip(groups["Step"], groups["Group"], strict=True)]
     linked = st.query_params.get(_GROUP, "")
     place = keys.index(linked) if linked in keys else 0
-    table = st.dataframe(
+    row = markup.choose_row(
         groups,
-        hide_index=True,
         key=f"rollout_groups {hash(tuple(keys))}",
+        chosen=place,
+        mode="single-row-required",
         column_config=_GROUP_COLUMNS,
-        on_select="rerun",
-        selection_mode="single-row-required",
-        selection_default={"selection": {"rows": [place]}},
         alt="Groups of completions, the last step first",
     )
-    chosen = st.query_params[_GROUP] = keys[next(iter(table["selection"]["rows"]), place)]
+    chosen = st.query_params[_GROUP] = keys[place if row is None else row]
     _draw_group([row for row in rows if f"{row['step']}-{row['group'] + 1}" == chosen])
 
 

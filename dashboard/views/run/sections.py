@@ -140,21 +140,14 @@ def draw_files(run: Run) -> None:
             "SHA-256 in the manifest": [get_str(listed.get(name), "sha256") for name in run.files],
         }
     )
-    table = st.dataframe(
-        frame,
-        hide_index=True,
-        key=f"files {hash(run.files)}",
-        placeholder=formats.NOTHING,
-        on_select="rerun",
-        selection_mode="single-row",
-        alt="Files of the run",
-    )
+    key = f"files {hash(run.files)}"
+    row = markup.choose_row(frame, key=key, placeholder=formats.NOTHING, alt="Files of the run")
     if missing := [str(name) for name in listed if name not in run.files]:
         markup.note(f"Listed in the manifest, but missing: {', '.join(missing)}")
-    for row in table["selection"]["rows"]:
+    if row is not None:
         name = run.files[row]
         markup.download("Download the selected file", (run.path / name).read_bytes, Path(name).name)
-    if run.files and not table["selection"]["rows"]:
+    elif run.files:
         markup.note("Select a file to download it.")
 
 

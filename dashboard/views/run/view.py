@@ -10,7 +10,6 @@ import streamlit as st
 from dashboard.shared import configs, reading, state
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.parts import curves, gate, markup, progress, run_box
-from dashboard.shared.parts.gate import trying
 from dashboard.shared.parts.run_box import choose_run
 from dashboard.shared.tables import headline
 from dashboard.shared.words import GRADES, STATUSES
@@ -38,7 +37,8 @@ def page() -> None:
     known = reading.by_name(reading.summaries())
     job = progress.queued_job(st.query_params.get("run", ""))
     if job is not None and job.run not in known:
-        progress.draw_before_folder(job)
+        tick = None if job.has_ended else progress.TICK_SECONDS
+        st.fragment(run_every=tick)(progress.draw_waiting)(job.run)
         return
     if not known:
         markup.heading("Run")
@@ -54,10 +54,11 @@ def page() -> None:
         return
     run = reading.load_run(summary.path)
     _draw_head(name, run, known)
-    progress.draw_progress(summary)
+    running = summary.status == "running"
+    if running:
+        st.fragment(run_every=progress.TICK_SECONDS)(progress.draw_running)(name)
     evidence.draw_evidence(summary, run)
     progress.draw_smoke_card(summary, run, known)
-    running = summary.status == "running"
     st.fragment(run_every=TICK_SECONDS if running else None)(_draw_tabs)(name, known, was_running=running)
 
 
@@ -216,14 +217,19 @@ def _draw_buttons(
     name: str, run: Run, known: Mapping[str, RunSummary], continuation: str | None, *, may_resume: bool
 ) -> None:
     with st.container(horizontal=True, width="content"):
-        if may_resume and st.button("Resume", icon=":material/resume:", type="primary"):
-            with trying("The run could not be resumed"):
-                state.go(state.RUN, run=queue.resume(state.root(), run).run)
+        if may_resume:
+            gate.act(
+                "Resume",
+                lambda: state.go(state.RUN, run=queue.resume(state.root(), run).run),
+                "The run could not be resumed",
+                icon=":material/resume:",
+                type="primary",
+            )
         about = "Open the run that continues this one."
         if continuation is not None and st.button("Continuation", icon=":material/arrow_forward:", help=about):
             state.go(state.RUN, run=continuation)
         job = progress.queued_job(name)
-        if run.status == "running" and job is not None and not job.has_ended and gate.may_operate():
+        if run.status == "running" and job is not None and not job.has_ended:
             progress.draw_stop(job)
         about = "Open the Launch page with this configuration."
         if CONFIG in run.files and st.button("Edit and rerun", icon=":material/edit:", help=about):
