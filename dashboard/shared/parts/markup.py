@@ -110,18 +110,18 @@ def table(
 
 
 def choose_row(
-    frame: pd.DataFrame, *, key: str, chosen: int | None = None, mode: str = "single-row", **look: Any
+    frame: pd.DataFrame, *, key: str, chosen: int | None = None, is_required: bool = False, **look: Any
 ) -> int | None:
     """Draw a table and return the position of the selected row, at first `chosen`, or None.
 
     A selection is a position, so other rows need another key.
     """
-    event: Any = st.dataframe(
+    event = st.dataframe(
         frame,
         hide_index=True,
         key=key,
         on_select="rerun",
-        selection_mode=mode,
+        selection_mode="single-row-required" if is_required else "single-row",
         selection_default={"selection": {"rows": [] if chosen is None else [chosen]}},
         **look,
     )

@@ -9,11 +9,11 @@ import streamlit as st
 
 from dashboard.shared import configs, reading, state
 from dashboard.shared.charts import foreign_run
-from dashboard.shared.parts import curves, gate, markup, progress, run_box
+from dashboard.shared.parts import curves, gate, markup, progress, replay, run_box
 from dashboard.shared.parts.run_box import choose_run
 from dashboard.shared.tables import headline
 from dashboard.shared.words import GRADES, STATUSES
-from dashboard.views.run import evidence, play, predictions, reproduce, rollouts, sections
+from dashboard.views.run import answers, sections
 from evidence import layout
 from evidence.imports.run import ImportedRun
 from evidence.index.summary import RunSummary
@@ -57,7 +57,7 @@ def page() -> None:
     running = summary.status == "running"
     if running:
         st.fragment(run_every=progress.TICK_SECONDS)(progress.draw_running)(name)
-    evidence.draw_evidence(summary, run)
+    sections.draw_evidence(summary, run)
     progress.draw_smoke_card(summary, run, known)
     st.fragment(run_every=TICK_SECONDS if running else None)(_draw_tabs)(name, known, was_running=running)
 
@@ -126,28 +126,28 @@ def _tabs(
         return {
             **first,
             "Sources": lambda: sections.draw_sources(view),
-            "Predictions": lambda: predictions.draw_predictions(foreign_run.prediction_rows(view), None),
+            "Predictions": lambda: answers.draw_predictions(foreign_run.prediction_rows(view), None),
             **last,
         }
     if ROLLOUTS in run.files:
-        first["Roll-outs"] = lambda: rollouts.draw_rollouts(run)
+        first["Roll-outs"] = lambda: answers.draw_rollouts(run)
     return {
         **first,
         "Plan": lambda: sections.draw_plan(run),
         "Configuration": lambda: sections.draw_configuration(run),
         "Examples": lambda: sections.draw_examples(run),
         "Predictions": lambda: _draw_predictions(run),
-        "Play": lambda: play.draw_play(run, known),
+        "Play": lambda: answers.draw_play(run, known),
         "Log": lambda: sections.draw_log(run.path, following=running),
-        "Reproduce": lambda: reproduce.draw_reproduce(run),
+        "Reproduce": lambda: replay.draw_reproduce(run),
         **last,
     }
 
 
 def _draw_predictions(run: Run) -> None:
     summary = withhold_faulty_figures(run, reading.check(run.path).findings)[0].eval_summary
-    predictions.draw_predictions(run.rows(layout.PREDICTIONS).values, summary)
-    predictions.draw_answers_over_steps(run.rows(ANSWERS_OVER_STEPS).values)
+    answers.draw_predictions(run.rows(layout.PREDICTIONS).values, summary)
+    answers.draw_answers_over_steps(run.rows(ANSWERS_OVER_STEPS).values)
 
 
 def _draw_head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
