@@ -34,16 +34,16 @@ from launch.remote import Session, session_address
 from schemas.formats import count, duration, short_count, size
 from schemas.reading import get_number, get_objects, get_path, get_str, parse_time, write_yaml
 
+Document = Mapping[str, Any]
+"""A configuration, or the answer of a command."""
+
 READ = PlanQuestion(options=tasks.CHECK, label="Loading the model and the data")
 EVERYWHERE = PlanQuestion(options=("--where", "--quick"), label="Estimating for every place", again="Estimate again")
 QUOTA = PlanQuestion(
     options=tasks.PLACES, label="Asking the places", button="Ask for the quota", again="Ask for the quota again"
 )
-MAX_AGE_SECONDS = 3600.0
-"""Age of the answer of a place after which nothing is sent until it is asked again."""
-_MEASURED = 2
-"""Number of earlier runs with which the plan for this machine is calibrated."""
-
+MAX_AGE_SECONDS = 3600.0  # age at which the answer of a place is too old to send a run
+_MEASURED = 2  # number of earlier runs with which the plan for this machine is calibrated
 _FORCE = "force"
 MAX_VARIANTS = 32  # runs that one click can queue
 _MAX_NAME_LENGTH = 58
@@ -76,12 +76,12 @@ def page() -> None:
     found = form.problems(resolved)
     is_valid = not any(problem.severity == "error" for problem in found)
     checked = plan_answer.load_answer(resolved, READ)
-    plan: Mapping[str, Any] | None = None
+    plan: Document | None = None
     here = questions_here(resolved)
     with result_side:
         markup.step(2, "Where to run")
         _draw_places(resolved, place, plan_answer.load_answer(resolved, here[0]), is_valid=is_valid)
-        markup.step(3, "Memory and time" if place == LOCAL else "What it takes and what is sent")
+        markup.step(3, "Memory and time" if place == LOCAL else "Hours, quota and uploads")
         if place == LOCAL:
             plan = _draw_plan(resolved, checked, here, is_valid=is_valid)
             found += planned.problems(checked) if is_valid and checked is not None else []
@@ -102,7 +102,7 @@ def page() -> None:
         _draw_command(resolved, place, force=force)
 
 
-def questions_here(config: Mapping[str, Any]) -> tuple[PlanQuestion, PlanQuestion]:
+def questions_here(config: Document) -> tuple[PlanQuestion, PlanQuestion]:
     """Return the plans for this machine, the second one more exact, calibrated with the newest runs of the model."""
     name = get_str(config, "model", "name")
     runs = [
@@ -117,8 +117,8 @@ def questions_here(config: Mapping[str, Any]) -> tuple[PlanQuestion, PlanQuestio
     )
 
 
-def _draw_places(config: Mapping[str, Any], chosen: str, here: Mapping[str, Any] | None, *, is_valid: bool) -> None:
-    """Draw a card for each place, with device, hours, quota and queue, and what can be asked."""
+def _draw_places(config: Document, chosen: str, here: Document | None, *, is_valid: bool) -> None:
+    """Draw a card for each place with device, hours, quota and queue, and the buttons that update them."""
     quotas, plans = plan_answer.load_answer(config, QUOTA), plan_answer.load_answer(config, EVERYWHERE)
     told = {get_str(one, "place"): one for one in get_objects(quotas, "places")}
     estimates = {get_str(one, "target"): one for one in get_objects(plans, "where")}
@@ -149,7 +149,7 @@ def _draw_places(config: Mapping[str, Any], chosen: str, here: Mapping[str, Any]
             plan_answer.draw_questions(config, [EVERYWHERE], key="everywhere", is_valid=is_valid)
 
 
-def describe_hours(estimate: Mapping[str, Any] | None) -> str:
+def describe_hours(estimate: Document | None) -> str:
     """Describe verdict and time of a configuration on a machine, from a plan for every machine."""
     verdict, hours = get_verdict(estimate, "verdict"), planned.get_band(estimate, "hours")
     if estimate is None:
@@ -159,10 +159,10 @@ def describe_hours(estimate: Mapping[str, Any] | None) -> str:
     return f"{VERDICTS[verdict].symbol} {verdict}{takes}"
 
 
-def describe_quota(told: Mapping[str, Any] | None) -> list[str]:
+def describe_quota(told: Document | None) -> list[str]:
     """Describe account and quota of a place, or why it cannot be used and what to do."""
     if told is None:
-        return ["Quota: not asked yet"]
+        return ["Quota: unknown"]
     if findings := planned.problems(told):
         return [f"✕ {one.what} {one.next}" for one in findings]
     left, until = get_number(told, "left_hours"), get_str(told, "refreshes_at") or ""
@@ -170,13 +170,13 @@ def describe_quota(told: Mapping[str, Any] | None) -> list[str]:
     return [*quota, *([f"Account: {account}"] if (account := get_str(told, "account")) else [])]
 
 
-def _draw_offer(config: Mapping[str, Any], place: str, *, is_valid: bool) -> bool:
-    """Draw what a run takes at a remote place and what is sent; return whether that is known well enough to send it."""
+def _draw_offer(config: Document, place: str, *, is_valid: bool) -> bool:
+    """Draw memory, hours, quota and uploads of a run at a remote place; return whether it may be sent."""
     force = ("--force",) if st.session_state.get(_FORCE) else ()
     question = PlanQuestion(
         options=("push", "--check", "--to", place, *force),
         label=f"Planning for {place} and asking for the quota",
-        button="Show what it takes",
+        button="Show hours and uploads",
         again="Ask again",
     )
     answer = plan_answer.load_answer(config, question)
@@ -197,15 +197,11 @@ def _draw_offer(config: Mapping[str, Any], place: str, *, is_valid: bool) -> boo
 
 
 def _draw_plan(
-    resolved: Mapping[str, Any],
-    checked: Mapping[str, Any] | None,
-    here: Sequence[PlanQuestion],
-    *,
-    is_valid: bool,
-) -> Mapping[str, Any] | None:
+    resolved: Document, checked: Document | None, here: Sequence[PlanQuestion], *, is_valid: bool
+) -> Document | None:
     """Draw the plan for this machine, and return it if it is known."""
     plans = [plan for question in here if (plan := plan_answer.load_answer(resolved, question)) is not None]
-    # A configuration that cannot start is not planned: the plan would find the same problems.
+    # The plan of a configuration that cannot start would find the same problems.
     questions = (READ,) if checked is not None and checked.get("can_begin") is False else (READ, *here)
     with st.container(border=True):
         if plans:
@@ -214,7 +210,7 @@ def _draw_plan(
     return plans[-1] if plans else None
 
 
-def _draw_start(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, place: str, *, is_valid: bool) -> bool:
+def _draw_start(resolved: Document, plan: Document | None, place: str, *, is_valid: bool) -> bool:
     """Draw the start button; return whether to start even if memory is too small."""
     with st.container(key="launch_start", horizontal=True, vertical_alignment="center"):
         sign = "" if plan is None else markup.sign(VERDICTS, get_verdict(plan, "verdict"))
@@ -222,7 +218,7 @@ def _draw_start(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, pla
         name = markup.safe(resolved.get("name", "run"))
         verb, blocked = "Start", "Fix the problems first."
         if place != LOCAL:
-            verb, blocked = f"Send to {place}", "Show what it takes first."
+            verb, blocked = f"Send to {place}", "Show hours and uploads first."
         st.html(f'<p class="tp-step"><b>4</b>Start {name} {sign} <span class="tp-dim">{need}</span></p>')
         force = st.toggle("Start even if memory may run out", key=_FORCE, help="The run records that it was forced.")
         variants = _choose_variants(resolved) if place == LOCAL else [resolved]
@@ -238,7 +234,7 @@ def _draw_start(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, pla
     return force
 
 
-def _choose_variants(resolved: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _choose_variants(resolved: Document) -> Sequence[Document]:
     """Draw the values to try for one setting, and return a configuration for each, or only the given one."""
     with st.popover("Several runs", icon=":material/content_copy:"):
         keys = [setting.dotted for setting in form.fields() if setting.dotted not in {"name", "mode"}]
@@ -254,7 +250,7 @@ def _choose_variants(resolved: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]
         return [] if wrong else variants
 
 
-def make_variants(config: Mapping[str, Any], setting: FormField, text: str) -> tuple[list[dict[str, Any]], list[str]]:
+def make_variants(config: Document, setting: FormField, text: str) -> tuple[list[dict[str, Any]], list[str]]:
     """Return a configuration for each value, named after it, and what is wrong with the values.
 
     Example:
@@ -278,7 +274,7 @@ def make_variants(config: Mapping[str, Any], setting: FormField, text: str) -> t
     return found, wrong
 
 
-def _draw_command(resolved: Mapping[str, Any], place: str, *, force: bool) -> None:
+def _draw_command(resolved: Document, place: str, *, force: bool) -> None:
     name, text = f"{resolved.get('name', 'run')}.yaml", write_yaml(dict(resolved))
     verb, to = (["queue", "add"], []) if place == LOCAL else (["push"], ["--to", place])
     arguments = [*verb, "--config", name, *to, "--root", str(state.root()), *(["--force"] if force else [])]
@@ -289,7 +285,7 @@ def _draw_command(resolved: Mapping[str, Any], place: str, *, force: bool) -> No
         st.code(strip_invisible(text), language="yaml")
 
 
-def _draw_data(source: str, checked: Mapping[str, Any] | None) -> None:
+def _draw_data(source: str, checked: Document | None) -> None:
     """Draw facts about the model and the data, the upload, and the first examples.
 
     `checked` is the answer of `trainproof train --check`, or None.
@@ -308,7 +304,7 @@ def _draw_data(source: str, checked: Mapping[str, Any] | None) -> None:
                 markup.show_examples(examples)
 
 
-def describe_inputs(facts: Mapping[str, Any]) -> Iterator[str]:
+def describe_inputs(facts: Document) -> Iterator[str]:
     """Yield a line about the model and one about the data, as far as they are known."""
     total, trained = get_number(facts, "model", "parameters"), get_number(facts, "model", "trained_parameters")
     if total is not None and trained is not None:
@@ -401,16 +397,13 @@ def _draw_job(root: Path, job: Job, *, can_move: bool = False) -> None:
                 f'<span class="tp-dim">{details}</span></div>'
             )
             with st.container(horizontal=True, width="content"):
-                if (root / job.run).is_dir() and st.button(
-                    "Open run", key=f"open {job.job_id}", icon=":material/show_chart:"
-                ):
+                key, smoke = job.job_id, f"{job.run}-smoke"
+                has_run, has_smoke = ((root / name).is_dir() for name in (job.run, smoke))
+                if has_run and st.button("Open run", key=f"open {key}", icon=":material/show_chart:"):
                     state.go(state.RUN, run=job.run)
-                if (
-                    job.state == "succeeded"
-                    and (root / f"{job.run}-smoke").is_dir()
-                    and st.button(progress.TAB, key=f"smoke {job.job_id}", icon=":material/science:")
-                ):
-                    state.go(state.COMPARE, part=progress.TAB, full=job.run, smoke=f"{job.run}-smoke")
+                is_pair = has_smoke and job.state == "succeeded"
+                if is_pair and st.button(progress.TAB, key=f"smoke {key}", icon=":material/science:"):
+                    state.go(state.COMPARE, part=progress.TAB, full=job.run, smoke=smoke)
                 if gate.may_operate():
                     _draw_buttons(root, job, can_move=can_move)
         if job.state in {"running", "stopping"}:

@@ -32,7 +32,7 @@ _HEAD_PIXELS = 35
 _FEW_ROWS = 10
 _MAX_NAME_PIXELS = 360
 
-_SEARCH_HELP = f"""Separate words and conditions by spaces. Runs match if all of them hold:
+_SEARCH_HELP = f"""Separate words and conditions by spaces. A run must match all:
 
 - `status:failed` contains a word; `-status:failed` does not
 - `grade:verified,consistent` contains one of them
@@ -265,7 +265,7 @@ def _draw_groups(runs: RunTable, names: Sequence[str], key: str) -> list[str]:
     )
     markup.note(
         "The list below is in the same order. Statistics use full runs (smoke runs if a group has no others) with the "
-        "same evaluation set and objective, and skip contradictory ones. ± is the standard deviation."
+        "same evaluation set and objective, and skip contradictory runs. ± is the standard deviation."
     )
     return ordered
 

@@ -198,21 +198,13 @@ def _start(task: Task) -> None:
 def _draw_running(question: PlanQuestion, task: Task, result: TaskResult, key: str) -> None:
     task.watch()
     elapsed = "" if result.seconds is None else f", {duration(round(result.seconds))}"
-    message = progress_line(result.output)
+    # Compilers print lines of any form, also tracebacks that were caught.
+    message = next(filter(_PROGRESS.match, reversed(result.output.splitlines())), "")[-_MAX_LINE:]
     with st.container(horizontal=True, vertical_alignment="center"):
         st.status(f"{question.label}{elapsed}" + (f" ({plain(message)})" if message else ""), state="running")
         if result.state == "running":
             failed = "The plan could not be cancelled"
             gate.act("Cancel", task.cancel, failed, icon=":material/close:", key=f"{key} cancel")
-
-
-def progress_line(output: str) -> str:
-    """Return the last progress message of the program: `t4: compiling train`; empty before its first.
-
-    Compilers print lines of any form, also tracebacks that were caught.
-    """
-    lines = [line for line in output.splitlines() if _PROGRESS.match(line)]
-    return lines[-1][-_MAX_LINE:] if lines else ""
 
 
 def failure_text(output: str) -> str:

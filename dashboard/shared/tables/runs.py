@@ -73,12 +73,8 @@ QUERY_FIELDS = tuple(key for key in FIELDS if key not in {"interval", "curve"})
 class RunTable:
     """Runs, newest first, as a DataFrame.
 
-    Attributes:
-        summaries: The runs.
-        by_name: The runs by the names of their folders.
-        frame: One row per run with a column per field; missing values are None.
-        settings: Names of the settings that can be searched.
-        figures: Names of the figures that can be searched.
+    `frame` has a row per run and a column per field, None if a value is missing. `settings` and `figures` are the names
+    that can be searched.
     """
 
     def __init__(self, summaries: Sequence[RunSummary]) -> None:

@@ -179,7 +179,9 @@ def answer_frame(rows: Sequence[Row]) -> pd.DataFrame:
                 "Outcome": _outcome(row),
                 "Format": _FORMATS[get_bool(row, "format_ok")],
                 "Prompt": _cell(get_str(row, "prompt")),
-                "Expected": _cell(_expected_answers(row)),
+                "Expected": _cell(
+                    " or ".join([get_str(row, "expected") or "", *map(str, row.get("also_expected") or ())])
+                ),
                 "Got": _cell(get_str(row, "extracted_answer")),
                 "Tokens": get_number(row, "output_tokens"),
                 **{title: _cell(get_str(row, name)) for name, title in FILTERS.items()},

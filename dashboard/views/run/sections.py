@@ -320,7 +320,14 @@ def _draw_card(title: str, documents: Sequence[DocumentState], run: Run) -> None
         lines += f"<p>{name}{markup.safe(format_state(document))}</p>"
     small = format_schemas(documents)
     if view := run.foreign():
-        small = ", ".join(dict.fromkeys(name for one in documents for name in foreign_run.list_files(view, one.name)))
+        small = ", ".join(
+            dict.fromkeys(
+                name
+                for one in documents
+                for name, reading in view.files.items()
+                if getattr(reading, foreign_run.CONTENTS[one.name]) and not reading.template
+            )
+        )
     small = markup.safe(glimpse(small, _MAX_NAMES))
     st.html(f'<div class="tp-card"><h2>{markup.safe(title)}{sign}</h2>{lines}<small>{small}</small></div>')
     names = [document.name for document in documents if document.is_there and document.name in run.files]
