@@ -1,5 +1,5 @@
 """The dashboard: six Streamlit pages over a folder of runs.
 
-`app.py` is the entry point, `views/` has the pages, and `shared/` what they share. The folder of pages is not called
-`pages`, because Streamlit registers every file in a folder of that name beside the entry point.
+`app.py` is the entry point, `views/` contains the pages, and `shared/` their common parts. The folder of pages is not
+called `pages`, because Streamlit registers every file in a folder of that name next to the entry point.
 """

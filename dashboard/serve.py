@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -85,21 +86,13 @@ def has_login(folder: Path) -> bool:
 
 def _free_port(address: str, port: int | None) -> int:
     candidates = [port] if port is not None else range(FIRST_PORT, FIRST_PORT + _PORTS_TRIED)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     for candidate in candidates:
-        if _is_free(address, candidate):
+        with socket.socket(family, socket.SOCK_STREAM) as probe, suppress(OSError):
+            # Like Streamlit: a port is free even if its last connections are still closing.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((address.strip("[]"), candidate))
             return candidate
     ports = f"Port {port}" if port is not None else f"Every port from {FIRST_PORT} to {FIRST_PORT + _PORTS_TRIED - 1}"
     problem = problem_of("TP081", file="", what=f"{ports} is in use on {address}, or cannot be used.")
     raise ProblemError([problem], exit_code=2)
-
-
-def _is_free(address: str, port: int) -> bool:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # Like Streamlit: a port is free even if its last connections are still closing.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address.strip("[]"), port))
-        except OSError:
-            return False
-    return True

@@ -14,7 +14,7 @@ if not __package__:
 from trainproof.neighbours import find_foreign_package
 
 GC_THRESHOLD = 50_000
-"""JAX creates half a million objects; running the garbage collector every 700 of them takes half a second."""
+"""JAX creates half a million objects. Collecting garbage after every 700 objects takes half a second."""
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ def print_event(event: Mapping[str, Any], *, err: bool = False) -> None:
 
 
 def align(rows: Sequence[Sequence[str]], *, indent: int = 2, right: Collection[int] = ()) -> str:
-    """Align the columns of rows, two spaces apart, and on a terminal wrap cells to its width.
+    """Align the columns of rows with two spaces between them, and wrap cells to the width of a terminal.
 
     Args:
         rows: The rows, with a header or without.

@@ -17,7 +17,7 @@ from evidence.layout import CONFIG
 from schemas.validate import read_document
 
 SHIPPED = Path(dashboard.__file__).parent.parent / "trainer" / "configs"
-_SAME_AS = "same as "
+SAME_AS = "same as "
 _OVERLAY_PREFIX = "smoke_"  # prefix of files for `--smoke_config`, which are not complete configurations
 
 _FIRST, _QUICK = "demo", "tiny.yaml"
@@ -36,12 +36,7 @@ class StartConfig(NamedTuple):
 
 def same_as(run: str) -> str:
     """Return the key of the configuration of a run."""
-    return f"{_SAME_AS}{run}"
-
-
-def runs_in_keys(keys: Iterable[str]) -> set[str]:
-    """Return the runs whose configurations these keys name."""
-    return {key.removeprefix(_SAME_AS) for key in keys if key.startswith(_SAME_AS)}
+    return f"{SAME_AS}{run}"
 
 
 def sources(runs: Iterable[Path] = ()) -> list[StartConfig]:

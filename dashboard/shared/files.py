@@ -80,8 +80,11 @@ class Tail:
         """Read new lines and return all rows; none if the file is missing or cannot be read."""
         with self._lock:
             try:
-                for line in self._new_lines():
-                    self._add(line)
+                for line in filter(bytes.strip, self._new_lines()):
+                    try:
+                        self._values.extend(_parse_row(line))
+                    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+                        self._unread += 1
             except OSError:
                 self._start_over(None)
             if self._series is None:
@@ -113,13 +116,6 @@ class Tail:
                 elif not self._is_skipping:
                     self._unread += 1
                 self._is_skipping = not is_complete
-
-    def _add(self, line: bytes) -> None:
-        try:
-            self._values.extend(_parse_row(line))
-        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-            if line.strip():
-                self._unread += 1
 
     def _as_series(self) -> Series:
         names = (*number_names(), "seconds")

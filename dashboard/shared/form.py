@@ -181,12 +181,6 @@ def edit(config: Mapping[str, Any], edits: Mapping[Key, Any]) -> dict[str, Any]:
     return result
 
 
-def differing_fields(config: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[FormField, Any, Any]]:
-    """Return the settings whose values differ between two complete configurations, with both values."""
-    both = [(each, get_path(config, *each.path), get_path(other, *each.path)) for each in fields()]
-    return [(each, before, after) for each, before, after in both if before != after]
-
-
 def format_yaml(value: Any) -> str:
     """Format a value as YAML with every digit: `null`, `true`, `0.001`, `1.0e-06`."""
     if value is None or isinstance(value, bool):
@@ -216,8 +210,9 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def assignments(start: Mapping[str, Any], edited: Mapping[str, Any]) -> list[str]:
     """Return the assignments that turn one configuration into another, in the order of the schema."""
-    found = differing_fields(fill_defaults(start), fill_defaults(edited))
-    return [f"{each.dotted}={after if isinstance(after, str) else json.dumps(after)}" for each, _, after in found]
+    before, after = fill_defaults(start), fill_defaults(edited)
+    both = [(each.dotted, get_path(before, *each.path), get_path(after, *each.path)) for each in fields()]
+    return [f"{key}={new if isinstance(new, str) else json.dumps(new)}" for key, old, new in both if new != old]
 
 
 def parse_assignments(texts: Iterable[str]) -> dict[Key, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -19,7 +19,7 @@ from evidence import layout
 
 DEFAULT_ROOT = "submission_runs"
 _PAGE, _ARRIVED = "current page", "page was just opened"
-DIALOG = "a dialog is open"
+DIALOG = "a dialog is open"  # set in the session by the function that opens the dialog
 
 
 class Page(NamedTuple):
@@ -57,15 +57,6 @@ def sweep_names() -> list[str]:
     return [path.parent.name for path in sorted(inside, key=lambda path: path.stat().st_mtime, reverse=True)]
 
 
-def allowed_values(key: str, known: Iterable[str]) -> list[str]:
-    """Return the values of a query parameter that are among `known`.
-
-    If `known` are the run folders, a URL cannot name any other path.
-    """
-    allowed = set(known)
-    return [value for value in st.query_params.get_all(key) if value in allowed]
-
-
 def arrive(url_path: str) -> None:
     """Note which page a script run draws, before it draws it."""
     st.session_state[_ARRIVED] = st.session_state.get(_PAGE) != url_path
@@ -76,27 +67,6 @@ def arrive(url_path: str) -> None:
 def has_arrived() -> bool:
     """Return whether the page was not the current one before this script run."""
     return bool(st.session_state.get(_ARRIVED))
-
-
-def close_dialog() -> None:
-    """Note that the dialog is closed."""
-    st.session_state.pop(DIALOG, None)
-
-
-def has_dialog() -> bool:
-    """Return whether a dialog is open, as its function noted."""
-    return bool(st.session_state.get(DIALOG))
-
-
-def restore_address(name: str) -> None:
-    """Restore the query parameters that `save_address` saved, if the page was opened by a link without any."""
-    if has_arrived() and not st.query_params:
-        st.query_params.from_dict(st.session_state.get(name, {}))
-
-
-def save_address(name: str) -> None:
-    """Save the query parameters for the next visit."""
-    st.session_state[name] = {key: st.query_params.get_all(key) for key in st.query_params}
 
 
 def go(page: Page, /, **parameters: str | Sequence[str]) -> NoReturn:

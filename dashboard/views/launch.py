@@ -8,16 +8,15 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from dashboard.shared import configs, form, reading, state
-from dashboard.shared.configs import StartConfig
 from dashboard.shared.form import FormField
 from dashboard.shared.parts import config_form, gate, markup, plan_answer, problems, progress, run_box
-from dashboard.shared.parts.gate import may_operate, trying
 from dashboard.shared.parts.plan_answer import PlanQuestion
 from dashboard.shared.tables import planned
 from dashboard.shared.words import JOBS, VERDICTS, get_verdict, plain
@@ -27,25 +26,24 @@ from evidence.targets import load_target
 from evidence.writing import write_bytes
 from launch import queue, tasks
 from launch.jobs import ANY_DEVICE, LOCAL, OUTPUT, Job, launch_folder, tail
-from launch.places import PLACES, get_place
-from launch.places.place import Place, RemotePlace
+from launch.places import PLACES, find_place
+from launch.places.place import RemotePlace
 from launch.process import format_command
 from launch.queue import can_resume
 from launch.remote import Session, session_address
 from schemas.formats import count, duration, short_count, size
-from schemas.problems import ProblemError
 from schemas.reading import get_number, get_objects, get_path, get_str, parse_time, write_yaml
+
+Document = Mapping[str, Any]
+"""A configuration, or the answer of a command."""
 
 READ = PlanQuestion(options=tasks.CHECK, label="Loading the model and the data")
 EVERYWHERE = PlanQuestion(options=("--where", "--quick"), label="Estimating for every place", again="Estimate again")
 QUOTA = PlanQuestion(
     options=tasks.PLACES, label="Asking the places", button="Ask for the quota", again="Ask for the quota again"
 )
-MAX_AGE_SECONDS = 3600.0
-"""Age of the answer of a place after which nothing is sent until it is asked again."""
-_MEASURED = 2
-"""Number of earlier runs with which the plan for this machine is calibrated."""
-
+MAX_AGE_SECONDS = 3600.0  # age at which the answer of a place is too old to send a run
+_MEASURED = 2  # number of earlier runs with which the plan for this machine is calibrated
 _FORCE = "force"
 MAX_VARIANTS = 32  # runs that one click can queue
 _MAX_NAME_LENGTH = 58
@@ -60,11 +58,15 @@ def page() -> None:
         is_active = any(not job.has_ended for job in jobs)
         st.fragment(run_every=TICK_SECONDS if is_active else None)(_draw_jobs)(root, was_active=is_active)
         st.header("Start another run", anchor=False)
-    source = _choose_source()
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        source = run_box.choose_source()
+        if source is not None and st.button("Where else does it fit?", icon=":material/calculate:"):
+            state.go(state.PLAN)  # its source box shows the same source
     if source is None:
         markup.empty("No configuration found", f"None in {configs.SHIPPED}, and no run has one.")
         return
-    place = get_chosen_place()
+    place = st.query_params.get("place", LOCAL)
+    place = place if find_place(place) is not None else LOCAL
     form_side, result_side = st.columns([3, 2], gap="large")
     with form_side:
         markup.step(1, "Configuration")
@@ -74,12 +76,12 @@ def page() -> None:
     found = form.problems(resolved)
     is_valid = not any(problem.severity == "error" for problem in found)
     checked = plan_answer.load_answer(resolved, READ)
-    plan: Mapping[str, Any] | None = None
+    plan: Document | None = None
     here = questions_here(resolved)
     with result_side:
         markup.step(2, "Where to run")
         _draw_places(resolved, place, plan_answer.load_answer(resolved, here[0]), is_valid=is_valid)
-        markup.step(3, "Memory and time" if place == LOCAL else "What it takes and what is sent")
+        markup.step(3, "Memory and time" if place == LOCAL else "Hours, quota and uploads")
         if place == LOCAL:
             plan = _draw_plan(resolved, checked, here, is_valid=is_valid)
             found += planned.problems(checked) if is_valid and checked is not None else []
@@ -100,27 +102,7 @@ def page() -> None:
         _draw_command(resolved, place, force=force)
 
 
-def get_chosen_place() -> str:
-    """Return the place in the address, or this machine."""
-    name = st.query_params.get("place", LOCAL)
-    return name if _find_place(name) is not None else LOCAL
-
-
-def _find_place(name: str) -> Place | None:
-    with suppress(ProblemError):
-        return get_place(name)
-    return None
-
-
-def _choose_source() -> StartConfig | None:
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        source = run_box.choose_source()
-        if source is not None and st.button("Where else does it fit?", icon=":material/calculate:"):
-            state.go(state.PLAN)  # its source box shows the same source
-    return source
-
-
-def questions_here(config: Mapping[str, Any]) -> tuple[PlanQuestion, PlanQuestion]:
+def questions_here(config: Document) -> tuple[PlanQuestion, PlanQuestion]:
     """Return the plans for this machine, the second one more exact, calibrated with the newest runs of the model."""
     name = get_str(config, "model", "name")
     runs = [
@@ -135,8 +117,8 @@ def questions_here(config: Mapping[str, Any]) -> tuple[PlanQuestion, PlanQuestio
     )
 
 
-def _draw_places(config: Mapping[str, Any], chosen: str, here: Mapping[str, Any] | None, *, is_valid: bool) -> None:
-    """Draw a card for each place, with device, hours, quota and queue, and what can be asked."""
+def _draw_places(config: Document, chosen: str, here: Document | None, *, is_valid: bool) -> None:
+    """Draw a card for each place with device, hours, quota and queue, and the buttons that update them."""
     quotas, plans = plan_answer.load_answer(config, QUOTA), plan_answer.load_answer(config, EVERYWHERE)
     told = {get_str(one, "place"): one for one in get_objects(quotas, "places")}
     estimates = {get_str(one, "target"): one for one in get_objects(plans, "where")}
@@ -144,7 +126,7 @@ def _draw_places(config: Mapping[str, Any], chosen: str, here: Mapping[str, Any]
     with st.container(horizontal=True, gap="small"):
         active = [job for job in reading.jobs() if not job.has_ended]
         for name in dict.fromkeys([LOCAL, *PLACES, chosen, *(job.place for job in active)]):
-            place = _find_place(name)
+            place = find_place(name)
             target = LOCAL if name == LOCAL else getattr(place, "target", None)
             with st.container(border=True, width=250, gap="xsmall", key=f"place_{name}"):
                 title = "This machine" if name == LOCAL else load_target(target).title if target else name
@@ -167,7 +149,7 @@ def _draw_places(config: Mapping[str, Any], chosen: str, here: Mapping[str, Any]
             plan_answer.draw_questions(config, [EVERYWHERE], key="everywhere", is_valid=is_valid)
 
 
-def describe_hours(estimate: Mapping[str, Any] | None) -> str:
+def describe_hours(estimate: Document | None) -> str:
     """Describe verdict and time of a configuration on a machine, from a plan for every machine."""
     verdict, hours = get_verdict(estimate, "verdict"), planned.get_band(estimate, "hours")
     if estimate is None:
@@ -177,10 +159,10 @@ def describe_hours(estimate: Mapping[str, Any] | None) -> str:
     return f"{VERDICTS[verdict].symbol} {verdict}{takes}"
 
 
-def describe_quota(told: Mapping[str, Any] | None) -> list[str]:
+def describe_quota(told: Document | None) -> list[str]:
     """Describe account and quota of a place, or why it cannot be used and what to do."""
     if told is None:
-        return ["Quota: not asked yet"]
+        return ["Quota: unknown"]
     if findings := planned.problems(told):
         return [f"✕ {one.what} {one.next}" for one in findings]
     left, until = get_number(told, "left_hours"), get_str(told, "refreshes_at") or ""
@@ -188,13 +170,13 @@ def describe_quota(told: Mapping[str, Any] | None) -> list[str]:
     return [*quota, *([f"Account: {account}"] if (account := get_str(told, "account")) else [])]
 
 
-def _draw_offer(config: Mapping[str, Any], place: str, *, is_valid: bool) -> bool:
-    """Draw what a run takes at a remote place and what is sent; return whether that is known well enough to send it."""
+def _draw_offer(config: Document, place: str, *, is_valid: bool) -> bool:
+    """Draw memory, hours, quota and uploads of a run at a remote place; return whether it may be sent."""
     force = ("--force",) if st.session_state.get(_FORCE) else ()
     question = PlanQuestion(
         options=("push", "--check", "--to", place, *force),
         label=f"Planning for {place} and asking for the quota",
-        button="Show what it takes",
+        button="Show hours and uploads",
         again="Ask again",
     )
     answer = plan_answer.load_answer(config, question)
@@ -215,15 +197,11 @@ def _draw_offer(config: Mapping[str, Any], place: str, *, is_valid: bool) -> boo
 
 
 def _draw_plan(
-    resolved: Mapping[str, Any],
-    checked: Mapping[str, Any] | None,
-    here: Sequence[PlanQuestion],
-    *,
-    is_valid: bool,
-) -> Mapping[str, Any] | None:
+    resolved: Document, checked: Document | None, here: Sequence[PlanQuestion], *, is_valid: bool
+) -> Document | None:
     """Draw the plan for this machine, and return it if it is known."""
     plans = [plan for question in here if (plan := plan_answer.load_answer(resolved, question)) is not None]
-    # A configuration that cannot start is not planned: the plan would find the same problems.
+    # The plan of a configuration that cannot start would find the same problems.
     questions = (READ,) if checked is not None and checked.get("can_begin") is False else (READ, *here)
     with st.container(border=True):
         if plans:
@@ -232,7 +210,7 @@ def _draw_plan(
     return plans[-1] if plans else None
 
 
-def _draw_start(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, place: str, *, is_valid: bool) -> bool:
+def _draw_start(resolved: Document, plan: Document | None, place: str, *, is_valid: bool) -> bool:
     """Draw the start button; return whether to start even if memory is too small."""
     with st.container(key="launch_start", horizontal=True, vertical_alignment="center"):
         sign = "" if plan is None else markup.sign(VERDICTS, get_verdict(plan, "verdict"))
@@ -240,7 +218,7 @@ def _draw_start(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, pla
         name = markup.safe(resolved.get("name", "run"))
         verb, blocked = "Start", "Fix the problems first."
         if place != LOCAL:
-            verb, blocked = f"Send to {place}", "Show what it takes first."
+            verb, blocked = f"Send to {place}", "Show hours and uploads first."
         st.html(f'<p class="tp-step"><b>4</b>Start {name} {sign} <span class="tp-dim">{need}</span></p>')
         force = st.toggle("Start even if memory may run out", key=_FORCE, help="The run records that it was forced.")
         variants = _choose_variants(resolved) if place == LOCAL else [resolved]
@@ -256,7 +234,7 @@ def _draw_start(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, pla
     return force
 
 
-def _choose_variants(resolved: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _choose_variants(resolved: Document) -> Sequence[Document]:
     """Draw the values to try for one setting, and return a configuration for each, or only the given one."""
     with st.popover("Several runs", icon=":material/content_copy:"):
         keys = [setting.dotted for setting in form.fields() if setting.dotted not in {"name", "mode"}]
@@ -272,7 +250,7 @@ def _choose_variants(resolved: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]
         return [] if wrong else variants
 
 
-def make_variants(config: Mapping[str, Any], setting: FormField, text: str) -> tuple[list[dict[str, Any]], list[str]]:
+def make_variants(config: Document, setting: FormField, text: str) -> tuple[list[dict[str, Any]], list[str]]:
     """Return a configuration for each value, named after it, and what is wrong with the values.
 
     Example:
@@ -296,7 +274,7 @@ def make_variants(config: Mapping[str, Any], setting: FormField, text: str) -> t
     return found, wrong
 
 
-def _draw_command(resolved: Mapping[str, Any], place: str, *, force: bool) -> None:
+def _draw_command(resolved: Document, place: str, *, force: bool) -> None:
     name, text = f"{resolved.get('name', 'run')}.yaml", write_yaml(dict(resolved))
     verb, to = (["queue", "add"], []) if place == LOCAL else (["push"], ["--to", place])
     arguments = [*verb, "--config", name, *to, "--root", str(state.root()), *(["--force"] if force else [])]
@@ -307,7 +285,7 @@ def _draw_command(resolved: Mapping[str, Any], place: str, *, force: bool) -> No
         st.code(strip_invisible(text), language="yaml")
 
 
-def _draw_data(source: str, checked: Mapping[str, Any] | None) -> None:
+def _draw_data(source: str, checked: Document | None) -> None:
     """Draw facts about the model and the data, the upload, and the first examples.
 
     `checked` is the answer of `trainproof train --check`, or None.
@@ -326,7 +304,7 @@ def _draw_data(source: str, checked: Mapping[str, Any] | None) -> None:
                 markup.show_examples(examples)
 
 
-def describe_inputs(facts: Mapping[str, Any]) -> Iterator[str]:
+def describe_inputs(facts: Document) -> Iterator[str]:
     """Yield a line about the model and one about the data, as far as they are known."""
     total, trained = get_number(facts, "model", "parameters"), get_number(facts, "model", "trained_parameters")
     if total is not None and trained is not None:
@@ -342,27 +320,20 @@ def describe_inputs(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"Data: {count(examples)} examples{more}, {short_count(tokens)} tokens; {evaluated}."
 
 
-def save_upload(root: Path, name: str, content: bytes) -> Path:
-    """Save an uploaded file among the jobs of a root and return its path; the same content is saved once.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-    stem = re.sub("[^A-Za-z0-9._-]", "-", Path(name).stem).lstrip("._-")[:60] or "rows"
-    digest = hashlib.sha256(content).hexdigest()[:8]
-    path = launch_folder(root) / config_form.UPLOADS / f"{stem}-{digest}{Path(name).suffix.lower()}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.is_file() or path.read_bytes() != content:
-        write_bytes(path, content)
-    return path
-
-
 def _use_upload(source: str, key: str) -> None:
+    """Save an uploaded dataset among the jobs of the root, once for the same content, and select it."""
     upload = st.session_state.get(key)
-    if upload is not None and gate.may_operate():
-        with trying("The file could not be saved"):
-            path = save_upload(state.root(), upload.name, upload.getvalue())
-            config_form.put(source, {("data", "dataset"): str(path)})
+    if upload is None or not gate.may_operate():
+        return
+    name, content = Path(upload.name), upload.getvalue()
+    stem = re.sub("[^A-Za-z0-9._-]", "-", name.stem).lstrip("._-")[:60] or "rows"
+    digest = hashlib.sha256(content).hexdigest()[:8]
+    path = launch_folder(state.root()) / config_form.UPLOADS / f"{stem}-{digest}{name.suffix.lower()}"
+    with gate.trying("The file could not be saved"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_bytes() != content:
+            write_bytes(path, content)
+        config_form.put(source, {("data", "dataset"): str(path)})
 
 
 TICK_SECONDS = 1.5
@@ -394,10 +365,8 @@ def _draw_jobs(root: Path, *, was_active: bool) -> None:
 def _warn_if_stuck(root: Path, active: Sequence[Job], waiting: Sequence[Job]) -> None:
     if waiting and not queue.has_worker(root):
         markup.note("The queue is not running: the machine or the worker of the queue was stopped.")
-        if may_operate() and st.button("Continue the queue", type="primary"):
-            with trying("The queue could not be continued"):
-                queue.start_worker(root)
-                st.rerun()
+        start = partial(queue.start_worker, root)
+        gate.act("Continue the queue", start, "The queue could not be continued", type="primary")
     elif waiting and len(waiting) == len(active):
         with suppress(OSError):  # the folder was just removed
             free = shutil.disk_usage(root).free
@@ -428,17 +397,14 @@ def _draw_job(root: Path, job: Job, *, can_move: bool = False) -> None:
                 f'<span class="tp-dim">{details}</span></div>'
             )
             with st.container(horizontal=True, width="content"):
-                if (root / job.run).is_dir() and st.button(
-                    "Open run", key=f"open {job.job_id}", icon=":material/show_chart:"
-                ):
+                key, smoke = job.job_id, f"{job.run}-smoke"
+                has_run, has_smoke = ((root / name).is_dir() for name in (job.run, smoke))
+                if has_run and st.button("Open run", key=f"open {key}", icon=":material/show_chart:"):
                     state.go(state.RUN, run=job.run)
-                if (
-                    job.state == "succeeded"
-                    and (root / f"{job.run}-smoke").is_dir()
-                    and st.button(progress.TAB, key=f"smoke {job.job_id}", icon=":material/science:")
-                ):
-                    state.go(state.COMPARE, part=progress.TAB, full=job.run, smoke=f"{job.run}-smoke")
-                if may_operate():
+                is_pair = has_smoke and job.state == "succeeded"
+                if is_pair and st.button(progress.TAB, key=f"smoke {key}", icon=":material/science:"):
+                    state.go(state.COMPARE, part=progress.TAB, full=job.run, smoke=smoke)
+                if gate.may_operate():
                     _draw_buttons(root, job, can_move=can_move)
         if job.state in {"running", "stopping"}:
             progress.draw_stage(job.run, job)
@@ -454,42 +420,39 @@ def _draw_job(root: Path, job: Job, *, can_move: bool = False) -> None:
 
 
 def _draw_buttons(root: Path, job: Job, *, can_move: bool) -> None:
-    key = job.job_id
-    if job.state == "waiting" and can_move and st.button("Earlier", key=f"up {key}", icon=":material/arrow_upward:"):
-        with trying("The job could not be moved"):
-            queue.move_up(root, job)
-            st.rerun()
+    key, act = job.job_id, gate.act
+    if job.state == "waiting" and can_move:
+        up, icon = partial(queue.move_up, root, job), ":material/arrow_upward:"
+        act("Earlier", up, "The job could not be moved", key=f"up {key}", icon=icon)
     if job.state in {"waiting", "running"}:
         progress.draw_stop(job, key=f"{'remove' if job.state == 'waiting' else 'stop'} {key}")
     if job.state == "stopping":
         # It takes the place of Stop, so it needs a second click: a double click must not lose what is being saved.
         with st.popover("Kill", icon=":material/dangerous:", key=f"before kill {key}"):
             markup.note("Ends the process immediately. Rows written so far stay, but the run is not finalized.")
-            if st.button("Kill", key=f"kill {key}", type="primary"):
-                with trying("The job could not be killed"):
-                    queue.kill(job)
-                    st.rerun()
-    if job.has_ended:
-        _draw_follow_ups(root, job)
-
-
-def _draw_follow_ups(root: Path, job: Job) -> None:
-    key, run = job.job_id, reading.load_run(root / job.run) if (root / job.run).is_dir() else None
-    if (
-        run is not None
-        and can_resume(run)
-        and reading.find_continuation(job.run, reading.by_name(reading.summaries())) is None
-        and st.button("Resume", key=f"resume {key}", icon=":material/resume:", help=_RESUME)
-    ):
-        with trying("The run could not be resumed"):
-            state.go(state.RUN, run=queue.resume(root, run, stopped=job).run)
-    if job.state != "succeeded" and st.button("Retry", key=f"retry {key}", icon=":material/replay:", help=_RETRY):
-        with trying("The job could not be queued again"):
-            state.go(state.RUN, run=queue.retry(root, job).run)
-
-
-_RESUME = "Continues from the last checkpoint, as a new run that names this one as its parent."
-_RETRY = "Queues the same configuration again as a new run. The old run stays."
+            act("Kill", partial(queue.kill, job), "The job could not be killed", key=f"kill {key}", type="primary")
+    if not job.has_ended:
+        return
+    run = reading.load_run(root / job.run) if (root / job.run).is_dir() else None
+    known = reading.by_name(reading.summaries())
+    if run is not None and can_resume(run) and reading.find_continuation(job.run, known) is None:
+        about = "Continues from the last checkpoint, as a new run that names this one as its parent."
+        look = {"key": f"resume {key}", "icon": ":material/resume:", "help": about}
+        act(
+            "Resume",
+            lambda: state.go(state.RUN, run=queue.resume(root, run, stopped=job).run),
+            "The run could not be resumed",
+            **look,
+        )
+    if job.state != "succeeded":
+        about = "Queues the same configuration again as a new run. The old run stays."
+        look = {"key": f"retry {key}", "icon": ":material/replay:", "help": about}
+        act(
+            "Retry",
+            lambda: state.go(state.RUN, run=queue.retry(root, job).run),
+            "The job could not be queued again",
+            **look,
+        )
 
 
 page()

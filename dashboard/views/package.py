@@ -181,31 +181,22 @@ def _make(folders: Sequence[Path], output: Path, actions: set[Action]) -> None:
 
     def draw_progress(done: int, total: int) -> None:
         nonlocal shown
-        if (
-            percent := 100 * done // max(1, total)
-        ) != shown:  # a message to the browser for each percent, not each block
+        if (percent := 100 * done // max(1, total)) != shown:  # a message for each percent, not each block
             shown = percent
             # Grading every run in the zip takes about as long as all before.
             bar.progress(percent, "Scanning, hashing and writing" if done < total else "Verifying the zip")
 
-    try:
-        report = build_bundle(
-            folders,
-            output,
-            allow_partial="allow_partial" in actions,
-            redact="redact" in actions,
-            progress=draw_progress,
-        )
-    except ProblemError as error:
-        problems.show(error.problems)
-        return
-    finally:
-        bar.empty()
-    st.query_params["bundle"] = report.output.stem
-    if report.redactions:
-        masked = ", ".join(f"{one.path} ({one.count})" for one in report.redactions)
-        markup.note(f"Masked in {quantity(len(report.redactions), 'file')}: {masked}.")
-    problems.show(report.warnings)
+    options = {"allow_partial": "allow_partial" in actions, "redact": "redact" in actions}
+    with trying("The bundle could not be built"):
+        try:
+            report = build_bundle(folders, output, progress=draw_progress, **options)
+        finally:
+            bar.empty()
+        st.query_params["bundle"] = report.output.stem
+        if report.redactions:
+            masked = ", ".join(f"{one.path} ({one.count})" for one in report.redactions)
+            markup.note(f"Masked in {quantity(len(report.redactions), 'file')}: {masked}.")
+        problems.show(report.warnings)
 
 
 def _draw_bundle(names: set[str]) -> None:
@@ -266,23 +257,20 @@ def _draw_verify() -> None:
     with upload:
         given = st.file_uploader("Or upload a bundle from anyone", type="zip")
     with trying("The bundle could not be verified"):
-        try:
-            if given is not None:
-                _draw_upload(given)
-            elif name is not None:
-                verdict = _verdict(*_file_state(paths[name]))
-                draw_verdict(verdict, paths[name].name)
-                if verdict.ok and verdict.content_sha256:
-                    with st.expander("Replay its runs, or test its model", icon=":material/replay:"):
-                        replay.draw_replay(paths[name], verdict.content_sha256, key=f"replay {paths[name].name}")
-            else:
-                markup.empty(
-                    "Verify as a judge would",
-                    "Only the zip is needed. Harmful archives are refused, hashes and schemas are checked, "
-                    "every score is recomputed, and every run is graded again.",
-                )
-        except ProblemError as error:
-            problems.show(error.problems)
+        if given is not None:
+            _draw_upload(given)
+        elif name is not None:
+            verdict = _verdict(*_file_state(paths[name]))
+            draw_verdict(verdict, paths[name].name)
+            if verdict.ok and verdict.content_sha256:
+                with st.expander("Replay its runs, or test its model", icon=":material/replay:"):
+                    replay.draw_replay(paths[name], verdict.content_sha256, key=f"replay {paths[name].name}")
+        else:
+            markup.empty(
+                "Verify as a judge would",
+                "Only the zip is needed. Harmful archives are refused, hashes and schemas are checked, "
+                "every score is recomputed, and every run is graded again.",
+            )
 
 
 def _draw_upload(given: UploadedFile) -> None:

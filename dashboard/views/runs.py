@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
@@ -23,7 +22,6 @@ from evidence.index.summary import RunSummary
 from evidence.notes import NotesEdit, change_notes
 from evidence.report import report_as
 from schemas.formats import NOTHING, quantity
-from schemas.problems import ProblemError
 
 _ADDRESS = "parameters of the last visit"
 _SELECTED = "selected runs"
@@ -34,7 +32,7 @@ _HEAD_PIXELS = 35
 _FEW_ROWS = 10
 _MAX_NAME_PIXELS = 360
 
-_SEARCH_HELP = f"""Separate words and conditions by spaces. Runs match if all of them hold:
+_SEARCH_HELP = f"""Separate words and conditions by spaces. A run must match all:
 
 - `status:failed` contains a word; `-status:failed` does not
 - `grade:verified,consistent` contains one of them
@@ -130,7 +128,8 @@ def page() -> None:
         problems.show([summaries[0].first_problem])
         return
     runs = reading.run_table(summaries)
-    state.restore_address(_ADDRESS)
+    if state.has_arrived() and not st.query_params:  # The page was opened by a link without any.
+        st.query_params.from_dict(st.session_state.get(_ADDRESS, {}))
     top = st.container()
     with st.container(horizontal=True, vertical_alignment="bottom", key="runs_toolbar"):
         search = st.text_input(
@@ -143,7 +142,7 @@ def page() -> None:
         )
         filters = _draw_filters(runs)
         columns, sort, is_descending, group, shows_archived = _draw_columns_and_order(runs)
-    state.save_address(_ADDRESS)
+    st.session_state[_ADDRESS] = {key: st.query_params.get_all(key) for key in st.query_params}
     names, complaints = runs.search(search or "", filters, archived=shows_archived)
     names = runs.sort(names, sort, descending=is_descending)
     hidden = 0 if shows_archived else sum(run.archived for run in summaries)
@@ -266,7 +265,7 @@ def _draw_groups(runs: RunTable, names: Sequence[str], key: str) -> list[str]:
     )
     markup.note(
         "The list below is in the same order. Statistics use full runs (smoke runs if a group has no others) with the "
-        "same evaluation set and objective, and skip contradictory ones. ± is the standard deviation."
+        "same evaluation set and objective, and skip contradictory runs. ± is the standard deviation."
     )
     return ordered
 
@@ -410,8 +409,15 @@ def _draw_actions(selected: Sequence[RunSummary]) -> None:
         run_box.edit(selected)
     restore = all(run.archived for run in selected)
     verb, icon = ("Restore", "unarchive") if restore else ("Archive", "archive")
-    if st.button(verb, icon=f":material/{icon}:", help="Archived runs are hidden, not deleted."):
-        _archive([run.path for run in selected if run.archived is restore], archive=not restore)
+
+    def archive() -> None:
+        changed = [run.path for run in selected if run.archived is restore]
+        change_notes(changed, NotesEdit(archive=not restore), datetime.now(UTC))
+        reading.look_again()
+        clear_selection()
+
+    about = "Archived runs are hidden, not deleted."
+    gate.act(verb, archive, "The notes could not be saved", icon=f":material/{icon}:", help=about)
 
 
 def _draw_counts(selected: Sequence[str], listed: Sequence[str], total: int) -> None:
@@ -421,18 +427,6 @@ def _draw_counts(selected: Sequence[str], listed: Sequence[str], total: int) -> 
         return
     elsewhere = len(set(selected) - set(listed))
     markup.note(f"{len(selected):,} selected{f' ({elsewhere:,} not listed)' if elsewhere else ''}; {text}")
-
-
-def _archive(folders: Sequence[Path], *, archive: bool) -> None:
-    """Archive or restore runs and draw the page again, or show why that failed."""
-    try:
-        change_notes(folders, NotesEdit(archive=archive), datetime.now(UTC))
-    except ProblemError as error:
-        problems.show(error.problems)
-        return
-    reading.look_again()
-    clear_selection()
-    st.rerun()
 
 
 page()

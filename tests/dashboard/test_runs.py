@@ -19,7 +19,7 @@ from synthetic import STARTED, write_run
 
 from dashboard.shared.state import RUNS
 from dashboard.shared.tables import runs as table
-from dashboard.shared.tables.query import parse
+from dashboard.shared.tables.runs import parse_search
 from evidence.index.index import index_runs
 from evidence.index.summary import RunSummary
 from evidence.notes import NotesEdit, change_notes, read_notes
@@ -232,7 +232,7 @@ OTHERS = ("optimizer.learning_rate", "data.shuffle", "model.revision")
 
 def finds(text: str) -> bool:
     words = " ".join(value for value in CELLS.values() if isinstance(value, str)).lower()
-    found = parse(text, FIELDS, OTHERS).matches(
+    found = parse_search(text, FIELDS, OTHERS).matches(
         pd.Series([words]), lambda key: pd.Series([CELLS.get(key)], dtype=object)
     )
     return bool(found.item())
@@ -248,13 +248,13 @@ NO_NUMBERS = ["score>62.5%", "status<3", 'optimizer.learning_rate>"0.001"', "los
 
 @pytest.mark.parametrize("text", [*WORDS, *VALUES, *NUMBERS, *TIMES, *NO_WORDS, *NO_NUMBERS])
 def test_what_a_search_finds(text: str) -> None:
-    assert parse(text, FIELDS, OTHERS).complaints == []
+    assert parse_search(text, FIELDS, OTHERS).complaints == []
     assert finds(text) is (text not in NO_WORDS + NO_NUMBERS)
 
 
 def test_invalid_parts_are_named_and_the_rest_still_counts() -> None:
     text = "colour:red loss<low optimizer.learnig_rate<1 gemma"
-    assert parse(text, FIELDS, OTHERS).complaints == [
+    assert parse_search(text, FIELDS, OTHERS).complaints == [
         f"Unknown field colour; the fields are {', '.join(sorted(FIELDS))}, settings and figures.",
         "loss< needs a number or a date, not low.",
         "Unknown field optimizer.learnig_rate; did you mean optimizer.learning_rate?",

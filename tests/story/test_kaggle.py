@@ -191,10 +191,10 @@ def test_the_same_by_the_page_alone(kaggle, root, tmp_path, monkeypatch):
     app.switch_page(str(APP.parent / LAUNCH.file))
     app.query_params["source"], app.query_params["set"] = "tiny.yaml", settings
     app = press(app.run(), "choose kaggle-gpu")
-    assert "Quota: not asked yet" in said(app)
+    assert "Quota: unknown" in said(app)
     press(app, "Ask for the quota")
     wait_for(lambda: "Quota: 30 h left until 2026-12-05" in said(app.run()), 90)
-    press(app, "Show what it takes")
+    press(app, "Show hours and uploads")
     wait_for(lambda: "Send to kaggle-gpu" in labels(app.run()), 300)
     assert ("the wheel of trainproof, config.yaml, rows.jsonl" in said(app), "ada" in said(app)) == (True, True)
     assert not {"StartBlobUpload", "SaveKernel"} & set(kaggle.calls)

@@ -114,7 +114,7 @@ def _judge(
 ) -> NoReturn:
     """Call `carry_out` with a run folder, store and print the receipt that it returns, and exit with its code.
 
-    The run may be that of a bundle. With JSON output no progress is shown.
+    The run folder may come from a bundle. With JSON output no progress is shown.
     """
     from trainer.recorder.progress import Watch
 
@@ -132,7 +132,7 @@ def _judge(
 
 
 def _receipt_lines(receipt: Receipt) -> Iterator[str]:
-    """Yield the result of a replay or challenge, what it covers, and wrong answers to the questions of a challenge."""
+    """Yield the result and the coverage of a replay or challenge, and the wrong answers of a challenge."""
     yield f"{receipt['run_id']}: {receipt['said']}"
     score = receipt.get("score")
     excluded = score["questions"]["in_training"] if score else 0

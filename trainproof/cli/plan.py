@@ -89,7 +89,7 @@ def plan(
         message = f"{what} A plan needs --config FILE; --set changes any key: --set model.name=google/gemma-2b."
         raise typer.BadParameter(message)
     if exact and quick:
-        message = "--exact compiles every program and --quick none: omit one."
+        message = "--exact compiles every program, --quick compiles nothing. Omit one option."
         raise typer.BadParameter(message)
     if where and (single := [name for name, given in (("on", on), ("grid", grid), ("max-batch", max_batch)) if given]):
         message = f"--where plans for every machine, {' and '.join(f'--{name}' for name in single)} for one: omit one."

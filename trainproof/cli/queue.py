@@ -181,7 +181,9 @@ def push(
     smoke_config: SmokeConfig = None,
     settings: Settings = None,
     force: Force = False,
-    check: Annotated[bool, typer.Option("--check", help="Show what it takes and what is sent. Send nothing.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Show memory, hours, quota and uploads. Send nothing.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As --check, in JSON.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before it is sent.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the run.")] = False,
@@ -237,7 +239,7 @@ def push(
         queued = [start(root, to_document(configs[0]), force=force, place=to)]
     _print_queued(*queued)
     if not detach:
-        sys.stdout.write("Ctrl-C stops watching; the job goes on. `trainproof queue list` shows it.\n")
+        sys.stdout.write("Ctrl-C stops watching, not the job. `trainproof queue list` shows it.\n")
         raise typer.Exit(max(map(print_output, queued)))
 
 

@@ -10,18 +10,24 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+import streamlit as st
 
-from dashboard.shared.charts.theme import Palette, choose_unit, label, new_figure
+from dashboard.shared import reading
+from dashboard.shared.charts.theme import Palette, choose_unit, label, palette, template
 from dashboard.shared.files import Series
+from dashboard.shared.parts import markup
 from dashboard.shared.words import csv_cell
-from schemas.catalog import TIME, RowField, row_fields
+from evidence.imports.run import ImportedRun, MetricRow, longest_course, loss_series
+from evidence.index.summary import RunSummary
+from evidence.run import Run
+from schemas.catalog import TIME, RowField, number_names, row_fields
 from schemas.formats import count
 from schemas.reading import get_number, get_str
 
@@ -208,7 +214,8 @@ def stack_panels(colours: Palette, titles: Sequence[str], heights: Sequence[int]
         place = {"x": 0, "y": top, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
         annotations.append(place | {"text": f"<b>{title}</b>", "showarrow": False, "font": {"size": 12.5}})
         top = bottom - _GAP_PIXELS / plot_pixels
-    figure = new_figure(colours, height=plot_pixels + top_pixels + _BOTTOM_PIXELS)
+    height = plot_pixels + top_pixels + _BOTTOM_PIXELS
+    figure = go.Figure(layout={"template": template(colours), "height": height})
     figure.update_layout(
         axes,
         annotations=annotations,
@@ -474,10 +481,7 @@ def line_with_parents(
 
     The time of a run continues that of its parent: the pause between the two is left out.
 
-    Args:
-        name: Name of the run.
-        run: The run.
-        find: Returns the run of an ID, or None if there is no such run.
+    `find` returns the run of an ID, or None.
     """
     chain, missing, seen = [(run, np.inf)], None, set[str]()
     while missing is None and len(chain) <= MAX_PARENTS:
@@ -505,3 +509,157 @@ def line_with_parents(
     *earlier, own = parts
     before = Series.concatenate([rows for rows in earlier if rows.rows])
     return RunLine(name=name, series=own, earlier=before, resumed=tuple(resumed)), missing
+
+
+_LOG_X, _HIDE_OUTLIERS = "log x", "hide outliers"
+_SMOOTHING_WEIGHTS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
+
+
+def load_line(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[RunLine, str]:
+    """Return the curves of a run, and a remark on them (empty for none)."""
+    view, summary = run.foreign(), known.get(name)
+    if view is not None:
+        return build_line(name, view)
+    has_parent = bool(run.manifest and run.manifest.get("parent"))
+    by_id = {summary.run_id: summary for summary in known.values()} if has_parent else {}
+
+    def find(run_id: str) -> RecordedRun | None:
+        return _recorded(reading.load_run(by_id[run_id].path)) if run_id in by_id else None
+
+    line, missing = line_with_parents(name, _recorded(run), find)
+    remark = f"Its parent {missing} is not in this folder, so the curves begin where it was resumed." if missing else ""
+    if summary is not None and summary.grade == "contradictory":
+        line = replace(line, is_doubtful=True)
+        remark = f"This run is contradictory, so it is drawn grey. {remark}".strip()
+    return line, remark
+
+
+def _recorded(run: Run) -> RecordedRun:
+    return RecordedRun(run.manifest, reading.load_series(run.path))
+
+
+def _controls() -> CurveOptions:
+    """Draw the controls and return their values, which are part of the URL."""
+    shared: dict[str, Any] = {"required": True, "bind": "query-params"}
+    title = axes().__getitem__
+    x = st.segmented_control("X axis", list(axes()), default="step", format_func=title, key="x", **shared)
+    loss: Scale = st.segmented_control(
+        "Loss",
+        ["auto", "linear", "log"],
+        default="auto",
+        key="loss",
+        help=f"Auto is logarithmic if a loss falls by more than a factor of {LOG_RATIO:.0f}.",
+        **shared,
+    )
+    scales = st.pills(
+        "Scale",
+        [_LOG_X, _HIDE_OUTLIERS],
+        selection_mode="multi",
+        key="scale",
+        bind="query-params",
+        help="Use a logarithmic x axis. Hide the lowest and the highest percent of the values of each panel.",
+    )
+    smoothing = st.segmented_control(
+        "Smoothing",
+        _SMOOTHING_WEIGHTS,
+        default=0.0,
+        format_func=lambda weight: f"{weight:g}" if weight else "none",
+        key="smooth",
+        help="Weight of an exponential moving average in both directions. The measured curve stays visible.",
+        **shared,
+    )
+    return CurveOptions(x=x, loss=loss, log_x=_LOG_X in scales, clip=_HIDE_OUTLIERS in scales, smoothing=smoothing)
+
+
+def draw_curves(lines: Sequence[RunLine], *, key: str, name: str) -> None:
+    """Draw the controls and the curves of runs, which are exported as `name`."""
+    names = ", ".join(line.name for line in lines)
+    zooms: dict[tuple[str, str], tuple[float, float]] = st.session_state.setdefault("zooms of curves", {})
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        options = _controls()
+        with st.popover("Export", icon=":material/download:"):
+            csv = f"{name}-curves.csv"
+            markup.download("CSV, every row", lambda: curves_csv(lines), csv, mime="text/csv", icon=None)
+            for_print = st.toggle("For print", key="print", help="Draw on white paper and save as SVG.")
+            st.caption(f"The camera above the curves saves them as {'SVG' if for_print else 'PNG'}.")
+        zoomed = (names, options.x)
+        is_zoomed = zoomed in zooms
+        st.button("Reset zoom", icon=":material/zoom_out_map:", on_click=zooms.clear, disabled=not is_zoomed)
+    theme = "light" if for_print else st.context.theme.type or "light"
+    options = replace(options, zoom=zooms.get(zoomed))
+    colours: Sequence[str] = st.get_option(f"theme.{theme}.chartCategoricalColors")
+    chart = draw(lines, options, palette(theme), colours)
+
+    def zoom() -> None:
+        for box in st.session_state[key]["selection"]["box"]:
+            low, high = sorted(box["x"])
+            zooms[zoomed] = (low * chart.x_divisor, high * chart.x_divisor)
+
+    markup.show_figure(
+        chart.figure,
+        key=key,
+        alt=f"Training curves of {names}: {', '.join(chart.titles)}",
+        name=f"{name}-curves",
+        on_box=zoom,
+        saved_as="svg" if for_print else "png",
+    )
+    st.caption(f"Drag across the curves to zoom. {chart.remark}")
+
+
+_OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"tokens_seen": ("num_tokens",), "step_seconds": ("step_time",)}
+"""Other names of a column."""
+
+
+def build_line(name: str, view: ImportedRun) -> tuple[RunLine, str]:
+    """Return the curves of a run, and a text that says where its losses were read, or "" without losses."""
+    rows = longest_course(view.metrics)
+    evaluated = _evaluated_rows(view, rows)
+    line = RunLine(
+        name=name,
+        series=_series(rows, "loss"),
+        evaluation=_series(evaluated, "eval_loss") if evaluated else None,
+        is_foreign=True,
+    )
+    if not (stated := rows or evaluated):
+        return line, ""
+    first, last = stated[0].source, stated[-1].source
+    places = f", lines {first.line} to {last.line}" if first.line and last.line else ""
+    return line, f"Read from {first.file}{places}."
+
+
+def _series(rows: Sequence[MetricRow], loss: str) -> Series:
+    """Return rows as columns, with the values of this name as the loss. Rows without steps are numbered."""
+    columns = {
+        name: np.array([_value(row, loss if name == "loss" else name) for row in rows]) for name in number_names()
+    }
+    if not np.isfinite(columns["step"]).all():
+        columns["step"] = np.arange(1.0, len(rows) + 1)
+    # Sources may have rows out of order.
+    order = np.argsort(columns["step"], kind="stable")
+    columns = {name: column[order] for name, column in columns.items()}
+    columns["seconds"] = np.full(len(rows), np.nan)
+    return Series(columns=columns, unread=0)
+
+
+def _evaluated_rows(view: ImportedRun, losses: Sequence[MetricRow]) -> list[MetricRow]:
+    """Return a row with an evaluation loss for each step, if the training losses have steps.
+
+    Only rows from the file and stage of the training losses count: another file may belong to another run.
+    """
+    series = loss_series(view.metrics, "eval_loss")
+    longest = max(series, key=lambda one: len(series[one]), default=None)
+    place = (losses[0].source.file, losses[0].stage) if losses else longest
+    found: dict[float, MetricRow] = {}
+    are_known = all(math.isfinite(_value(row, "step")) for row in losses)
+    for row in series.get(place, []) if place and are_known else ():
+        if math.isfinite(step := _value(row, "step")):
+            found.setdefault(step, row)
+    return list(found.values())
+
+
+def _value(row: MetricRow, name: str) -> float:
+    for key in (name, *_OTHER_NAMES.get(name, ())):
+        value = row.values.get(key)
+        if value is not None:
+            return float(value)
+    return math.nan

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -58,13 +57,6 @@ DARK = Palette(
 def palette(theme: str | None) -> Palette:
     """Return the colors of a theme: `dark`, or light for anything else."""
     return DARK if theme == "dark" else LIGHT
-
-
-def new_figure(colours: Palette, *, height: int) -> go.Figure:
-    """Create an empty figure in the colors of a theme."""
-    # Plotly uses pandas if another thread is still importing it; this import waits for the other thread.
-    importlib.import_module("pandas")
-    return go.Figure(layout={"template": template(colours), "height": height})
 
 
 def template(colours: Palette) -> go.layout.Template:

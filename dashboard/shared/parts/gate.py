@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from dashboard.shared.parts import markup
 from dashboard.shared.parts.problems import show
 from launch import queue
 from launch.jobs import LOCAL
+from schemas.problems import ProblemError
 
 
 def close_if_refused() -> bool:
@@ -93,8 +94,18 @@ def start(*configs: Mapping[str, Any], force: bool = False, place: str = LOCAL) 
 
 @contextmanager
 def trying(failed: str) -> Iterator[None]:
-    """Show an `OSError` of a button's action on the page."""
+    """Show an `OSError` or a `ProblemError` of an action on the page."""
     try:
         yield
     except OSError as error:
         markup.note(f"{failed}: {error}. Fix the error and try again.")
+    except ProblemError as error:
+        show(error.problems)
+
+
+def act(label: str, action: Callable[[], object], failed: str, **button: Any) -> None:
+    """Draw a button for operators. A press runs the action and reruns the page, or shows why the action failed."""
+    if may_operate() and st.button(label, **button):
+        with trying(failed):
+            action()
+            st.rerun()

@@ -11,6 +11,7 @@ from datetime import tzinfo
 from html import escape
 from typing import Any, Literal
 
+import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
@@ -106,6 +107,25 @@ def table(
     inside = f'<table class="tp-table"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
     # Whoever uses a keyboard must be able to focus an element that scrolls, and hear what it is.
     st.html(f'<div class="tp-scroll" tabindex="0" role="group" aria-label="{safe(", ".join(head))}">{inside}</div>')
+
+
+def choose_row(
+    frame: pd.DataFrame, *, key: str, chosen: int | None = None, is_required: bool = False, **look: Any
+) -> int | None:
+    """Draw a table and return the position of the selected row, at first `chosen`, or None.
+
+    A selection is a position, so other rows need another key.
+    """
+    event = st.dataframe(
+        frame,
+        hide_index=True,
+        key=key,
+        on_select="rerun",
+        selection_mode="single-row-required" if is_required else "single-row",
+        selection_default={"selection": {"rows": [] if chosen is None else [chosen]}},
+        **look,
+    )
+    return next((row for row in event["selection"]["rows"] if row < len(frame)), None)
 
 
 def bullets(title: str, lines: Iterable[str]) -> None:

@@ -6,15 +6,20 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
+import pandas as pd
+import plotly.express as px
+import plotly.graph_objects as go
 import streamlit as st
 
 from dashboard.shared import form, state
-from dashboard.shared.charts import plan as figures
+from dashboard.shared.charts.theme import Palette, choose_unit, label, template
 from dashboard.shared.parts import config_form, gate, markup
 from dashboard.shared.parts.gate import trying
 from dashboard.shared.tables import planned
+from dashboard.shared.tables.planned import MemoryPart
 from dashboard.shared.words import VERDICTS, get_verdict, part_name, plain
 from launch import tasks
 from launch.tasks import State, Task, TaskResult
@@ -41,7 +46,7 @@ def draw_memory(plan: Mapping[str, Any], *, key: str, observed: float | None = N
     if on_device := [part for part in parts if not part.is_on_host]:
         programs = {part.program: f"{size(part.peak)} of {size(part.limit)}, {part.verdict}" for part in on_device}
         alt = "; ".join(f"{name}: {text}" for name, text in programs.items())
-        figure = figures.memory(on_device, markup.colours(), observed=observed)
+        figure = memory_figure(on_device, markup.colours(), observed=observed)
         markup.show_figure(figure, key=key, alt=f"Memory by program. {alt}")
     table = st.expander("Table", type="compact", key=f"{key} table", on_change="rerun")
     if table.open:
@@ -193,23 +198,13 @@ def _start(task: Task) -> None:
 def _draw_running(question: PlanQuestion, task: Task, result: TaskResult, key: str) -> None:
     task.watch()
     elapsed = "" if result.seconds is None else f", {duration(round(result.seconds))}"
-    message = progress_line(result.output)
+    # Compilers print lines of any form, also tracebacks that were caught.
+    message = next(filter(_PROGRESS.match, reversed(result.output.splitlines())), "")[-_MAX_LINE:]
     with st.container(horizontal=True, vertical_alignment="center"):
         st.status(f"{question.label}{elapsed}" + (f" ({plain(message)})" if message else ""), state="running")
-        may_cancel = result.state == "running" and gate.may_operate()
-        if may_cancel and st.button("Cancel", icon=":material/close:", key=f"{key} cancel"):
-            with trying("The plan could not be cancelled"):
-                task.cancel()
-                st.rerun()
-
-
-def progress_line(output: str) -> str:
-    """Return the last progress message of the program: `t4: compiling train`; empty before its first.
-
-    Compilers print lines of any form, also tracebacks that were caught.
-    """
-    lines = [line for line in output.splitlines() if _PROGRESS.match(line)]
-    return lines[-1][-_MAX_LINE:] if lines else ""
+        if result.state == "running":
+            failed = "The plan could not be cancelled"
+            gate.act("Cancel", task.cancel, failed, icon=":material/close:", key=f"{key} cancel")
 
 
 def failure_text(output: str) -> str:
@@ -217,3 +212,61 @@ def failure_text(output: str) -> str:
     lines = [line for line in output.splitlines() if not _LIBRARY.match(line)]
     first = next((number for number, line in enumerate(lines) if _PROBLEM.match(line)), 0)
     return "\n".join(lines[first:])
+
+
+_FAR = 6.0
+"""Limits further away than this many times the longest bar are not drawn, to keep the bars readable."""
+_ROW_PIXELS, _FRAME_PIXELS = 56, 120
+
+_USES: Mapping[str, str] = {
+    "params": "parameters",
+    "frozen": "parameters",
+    "adapters": "parameters",
+    "opt_state": "optimizer state",
+    "gradients": "gradients",
+    "table_gradient": "gradients",
+    "activations": "activations",
+    "layer_inside": "activations",
+    "layer_inputs": "activations",
+    "logits": "logits",
+    "key_value_cache": "key-value cache",
+    "cache": "key-value cache",
+}
+
+
+def memory_figure(parts: Sequence[MemoryPart], colours: Palette, *, observed: float | None = None) -> go.Figure:
+    """Draw one stacked bar per program (at least one), and the observed peak memory in bytes if it was measured."""
+    divisor, unit = choose_unit("bytes", max(part.peak for part in parts))
+    bars = pd.DataFrame(
+        {
+            "row": f"{label(part.program)}<br>{VERDICTS[part.verdict].symbol} {size(part.peak)}",
+            "use": _USES.get(part.name, "other"),
+            "length": part.bytes / divisor,
+            "text": f"{label(part_name(part.name))}: {size(part.bytes)}<br>{label(part.because)}",
+        }
+        for part in parts
+    )
+    totals = bars.groupby("row", sort=False)["length"].sum()
+    lines = {f"usable {size(part.limit)}": part.limit for part in parts if part.limit is not None}
+    if observed is not None:
+        lines[f"observed {size(observed)}"] = observed
+    figure = px.bar(
+        bars,
+        x="length",
+        y="row",
+        color="use",
+        color_discrete_map=dict(colours.parts),
+        category_orders={"use": list(colours.parts), "row": list(totals.index)},
+        custom_data=["text"],
+        orientation="h",
+        height=_FRAME_PIXELS + _ROW_PIXELS * len(totals),
+        template=template(colours),
+    )
+    figure.update_traces(hovertemplate="%{customdata[0]}<extra></extra>", marker_line_color=colours.paper)
+    near = {name: value / divisor for name, value in lines.items() if value / divisor <= _FAR * totals.max()}
+    for (name, value), dash in zip(near.items(), cycle(("dash", "dot")), strict=False):
+        figure.add_vline(x=value, line={"color": colours.ink, "width": 2, "dash": dash}, name=name, showlegend=True)
+    figure.update_xaxes(title_text=f"{unit} per device", range=[0, 1.04 * max([totals.max(), *near.values()])])
+    figure.update_yaxes(title_text="", showticklabels=len(totals) > 1, tickfont_color=colours.ink)
+    legend = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "title_text": ""}
+    return figure.update_layout(showlegend=True, legend=legend)

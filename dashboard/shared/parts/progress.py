@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from functools import partial
 
 import streamlit as st
 
@@ -12,7 +13,6 @@ from dashboard.shared import configs, reading, state
 from dashboard.shared.configs import StartConfig
 from dashboard.shared.files import read_log
 from dashboard.shared.parts import gate, markup
-from dashboard.shared.parts.gate import may_operate, trying
 from dashboard.shared.tables import headline
 from dashboard.shared.words import JOBS, glimpse, plain, shorten
 from evidence.compare.smoke import State, find_counterparts, find_full_runs, find_smoke_runs
@@ -67,25 +67,16 @@ def draw_stage(name: str, job: Job | None) -> None:
             markup.note(last)
 
 
-def draw_before_folder(job: Job) -> None:
-    """Draw a queued or starting run, and rerun the page when its folder appears."""
-    st.fragment(run_every=None if job.has_ended else TICK_SECONDS)(_draw_waiting)(job.run)
-
-
-def draw_progress(summary: RunSummary) -> None:
-    """Draw the progress of a run that is running."""
-    if summary.status == "running":
-        st.fragment(run_every=TICK_SECONDS)(_draw_running)(summary.path.name)
-
-
-def _draw_running(name: str) -> None:
+def draw_running(name: str) -> None:
+    """Draw the progress of a run that is running, and rerun the page when it ends."""
     if reading.load_run(state.root() / name).status != "running":
         reading.look_again()
         st.rerun()
     draw_stage(name, queued_job(name))
 
 
-def _draw_waiting(name: str) -> None:
+def draw_waiting(name: str) -> None:
+    """Draw a queued or starting run, and rerun the page when its folder appears."""
     job = queued_job(name)
     if job is None or (state.root() / name / MANIFEST).is_file():
         reading.look_again()
@@ -93,7 +84,7 @@ def _draw_waiting(name: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         with st.container():
             markup.heading(name, signs=markup.sign(JOBS, job.state), lines=[markup.safe(describe(job))])
-        if may_operate() and not job.has_ended:
+        if not job.has_ended:
             draw_stop(job)
         if st.button("Queue", icon=":material/play_circle:", help="Show all jobs."):
             state.go(state.LAUNCH, job=job.job_id)
@@ -112,10 +103,9 @@ def draw_stop(job: Job, *, key: str | None = None) -> None:
     about = "Finishes the step, saves a checkpoint, finalizes the run and exits, like Ctrl-C."
     if job.state == "waiting":
         label, about = "Remove", "Removes it from the queue before it starts."
-    if st.button(label, icon=":material/stop:", disabled=is_stopping, help=about, key=key):
-        with trying(f"The job could not be {'removed' if job.state == 'waiting' else 'stopped'}"):
-            queue.cancel(job)
-            st.rerun()
+    failed = f"The job could not be {'removed' if job.state == 'waiting' else 'stopped'}"
+    cancel = partial(queue.cancel, job)
+    gate.act(label, cancel, failed, icon=":material/stop:", disabled=is_stopping, help=about, key=key)
 
 
 def describe(job: Job) -> str:

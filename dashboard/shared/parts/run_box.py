@@ -13,14 +13,13 @@ from streamlit.delta_generator import DeltaGenerator
 
 from dashboard.shared import configs, reading, state
 from dashboard.shared.configs import StartConfig
-from dashboard.shared.parts import gate, markup, problems
+from dashboard.shared.parts import gate, markup
 from dashboard.shared.words import plain
 from evidence.bundle.page import shared_report
 from evidence.bundle.secrets import strip_invisible
 from evidence.index.summary import RunSummary
 from evidence.notes import MAX_NOTE, NotesEdit, change_notes, split_tags
 from schemas.formats import quantity
-from schemas.problems import ProblemError
 
 SIDE_BY_SIDE = "Side by side"  # tab of the Compare page that compares runs in detail
 MAX_SIDE_BY_SIDE = 20
@@ -107,7 +106,7 @@ def edit(runs: Sequence[RunSummary]) -> None:
     _draw_dialog(runs)
 
 
-@st.dialog("Tags and note", width="medium", on_dismiss=state.close_dialog)
+@st.dialog("Tags and note", width="medium", on_dismiss=lambda: st.session_state.pop(state.DIALOG, None))
 def _draw_dialog(runs: Sequence[RunSummary]) -> None:
     names = ", ".join(strip_invisible(run.path.name) for run in runs[:5])
     more = f" and {len(runs) - 5:,} more" if len(runs) > 5 else ""
@@ -127,13 +126,10 @@ def _draw_dialog(runs: Sequence[RunSummary]) -> None:
     if st.button("Save", type="primary", icon=":material/save:") and gate.may_operate():
         note = text if replaces and not (is_same and text == before) else None
         change = NotesEdit(add=split_tags(add), remove=tuple(remove), note=note)
-        try:
+        with gate.trying("The notes could not be saved"):
             change_notes([run.path for run in runs], change, datetime.now(UTC))
-        except ProblemError as error:
-            problems.show(error.problems)
-            return
-        reading.look_again()
-        st.rerun()
+            reading.look_again()
+            st.rerun()
 
 
 def draw_share(folders: Sequence[Path]) -> None:

@@ -151,12 +151,6 @@ def time_parts(plan: Mapping[str, Any] | None) -> list[TimePart]:
     return [found[name] for name in _PHASES if name in found]
 
 
-def time_limits(plan: Mapping[str, Any] | None) -> dict[str, float]:
-    """Return the session limit and the weekly quota of the target in seconds, as far as it has them."""
-    stated = {name: get_number(plan, "time", f"{name}_seconds") for name in ("session", "week")}
-    return {name: seconds for name, seconds in stated.items() if seconds and 0 < seconds < _MAX_SECONDS}
-
-
 def advice(plan: Plan) -> list[Mapping[str, Any]]:
     """Return the objects of a plan's advice that have settings."""
     return [one for one in get_objects(plan, "advice")[:_MAX_ADVICE] if settings(one)]
@@ -212,11 +206,12 @@ def _quota_line(plan: Plan) -> str:
     """Format shares of the limits: `57 % of a 9 h 00 min session (29 to 114 %)`; and the number of sessions."""
     parts = []
     names = {"session": "a {} session", "week": "the weekly quota of {}"}
-    for name, seconds in time_limits(plan).items():
-        if (share := get_band(plan, "time", f"{name}_fraction")) is not None:
+    for name, limit in names.items():
+        seconds, share = get_number(plan, "time", f"{name}_seconds"), get_band(plan, "time", f"{name}_fraction")
+        if seconds and 0 < seconds < _MAX_SECONDS and share is not None:
             low, likely, high = (number(100 * value, 2) for value in (share.low, share.likely, share.high))
             interval = f" ({low} to {high} %)" if low != high else ""
-            parts.append(f"{likely} % of {names[name].format(duration(seconds))}{interval}")
+            parts.append(f"{likely} % of {limit.format(duration(seconds))}{interval}")
     stated = get_path(plan, "time", "sessions")
     if isinstance(stated, list) and len(stated) == 3:
         likely, weeks = stated[1], get_number(plan, "time", "weeks")

@@ -14,9 +14,9 @@ import streamlit as st
 
 from dashboard.shared import reading
 from dashboard.shared.charts import foreign_run
+from dashboard.shared.charts.curves import draw_curves, load_line
 from dashboard.shared.form import format_yaml
 from dashboard.shared.parts import markup, progress, run_box
-from dashboard.shared.parts.curves import draw_curves, load_line
 from dashboard.shared.parts.run_box import MAX_SIDE_BY_SIDE
 from dashboard.shared.words import GRADES, STATUSES, Sign, both_ends, csv_text, glimpse, label, shorten
 from evidence import layout
@@ -356,16 +356,10 @@ def _draw_flips(compared: Comparison, runs: Mapping[str, Run]) -> None:
         f"{name}: {formats.quantity(len(flips), 'item')} flipped, {fixed} fixed and {len(flips) - fixed} broken. "
         "Select a row to read both outputs."
     )
-    event = st.dataframe(
-        flips_frame(pair).drop(columns="Run").map(lambda text: glimpse(strip_invisible(text), _MAX_CELL)),
-        hide_index=True,
-        on_select="rerun",
-        selection_mode="single-row",
-        key=f"flips of {pair.first} and {name}",
-        alt=f"Items that only {pair.first} or only {name} answered correctly",
-    )
-    selected = event["selection"]["rows"]
-    _draw_outputs(pair, flips[selected[0] if selected and selected[0] < len(flips) else 0], runs)
+    frame = flips_frame(pair).drop(columns="Run").map(lambda text: glimpse(strip_invisible(text), _MAX_CELL))
+    alt = f"Items that only {pair.first} or only {name} answered correctly"
+    row = markup.choose_row(frame, key=f"flips of {pair.first} and {name}", alt=alt)
+    _draw_outputs(pair, flips[row or 0], runs)
 
 
 def _draw_outputs(pair: Pair, flip: Flip, runs: Mapping[str, Run]) -> None:

@@ -9,13 +9,12 @@ from pathlib import Path
 import streamlit as st
 
 from dashboard.shared import configs, reading, state
-from dashboard.shared.charts import foreign_run
-from dashboard.shared.parts import curves, gate, markup, progress, run_box
-from dashboard.shared.parts.gate import trying
+from dashboard.shared.charts import curves, foreign_run
+from dashboard.shared.parts import gate, markup, progress, replay, run_box
 from dashboard.shared.parts.run_box import choose_run
 from dashboard.shared.tables import headline
 from dashboard.shared.words import GRADES, STATUSES
-from dashboard.views.run import evidence, play, predictions, reproduce, rollouts, sections
+from dashboard.views.run import answers, sections
 from evidence import layout
 from evidence.imports.run import ImportedRun
 from evidence.index.summary import RunSummary
@@ -39,7 +38,8 @@ def page() -> None:
     known = reading.by_name(reading.summaries())
     job = progress.queued_job(st.query_params.get("run", ""))
     if job is not None and job.run not in known:
-        progress.draw_before_folder(job)
+        tick = None if job.has_ended else progress.TICK_SECONDS
+        st.fragment(run_every=tick)(progress.draw_waiting)(job.run)
         return
     if not known:
         markup.heading("Run")
@@ -55,10 +55,11 @@ def page() -> None:
         return
     run = reading.load_run(summary.path)
     _draw_head(name, run, known)
-    progress.draw_progress(summary)
-    evidence.draw_evidence(summary, run)
-    progress.draw_smoke_card(summary, run, known)
     running = summary.status == "running"
+    if running:
+        st.fragment(run_every=progress.TICK_SECONDS)(progress.draw_running)(name)
+    sections.draw_evidence(summary, run)
+    progress.draw_smoke_card(summary, run, known)
     st.fragment(run_every=TICK_SECONDS if running else None)(_draw_tabs)(name, known, was_running=running)
 
 
@@ -126,28 +127,28 @@ def _tabs(
         return {
             **first,
             "Sources": lambda: sections.draw_sources(view),
-            "Predictions": lambda: predictions.draw_predictions(foreign_run.prediction_rows(view), None),
+            "Predictions": lambda: answers.draw_predictions(foreign_run.prediction_rows(view), None),
             **last,
         }
     if ROLLOUTS in run.files:
-        first["Roll-outs"] = lambda: rollouts.draw_rollouts(run)
+        first["Roll-outs"] = lambda: answers.draw_rollouts(run)
     return {
         **first,
         "Plan": lambda: sections.draw_plan(run),
         "Configuration": lambda: sections.draw_configuration(run),
         "Examples": lambda: sections.draw_examples(run),
         "Predictions": lambda: _draw_predictions(run),
-        "Play": lambda: play.draw_play(run, known),
+        "Play": lambda: answers.draw_play(run, known),
         "Log": lambda: sections.draw_log(run.path, following=running),
-        "Reproduce": lambda: reproduce.draw_reproduce(run),
+        "Reproduce": lambda: replay.draw_reproduce(run),
         **last,
     }
 
 
 def _draw_predictions(run: Run) -> None:
     summary = withhold_faulty_figures(run, reading.check(run.path).findings)[0].eval_summary
-    predictions.draw_predictions(run.rows(layout.PREDICTIONS).values, summary)
-    predictions.draw_answers_over_steps(run.rows(ANSWERS_OVER_STEPS).values)
+    answers.draw_predictions(run.rows(layout.PREDICTIONS).values, summary)
+    answers.draw_answers_over_steps(run.rows(ANSWERS_OVER_STEPS).values)
 
 
 def _draw_head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
@@ -217,14 +218,19 @@ def _draw_buttons(
     name: str, run: Run, known: Mapping[str, RunSummary], continuation: str | None, *, may_resume: bool
 ) -> None:
     with st.container(horizontal=True, width="content"):
-        if may_resume and st.button("Resume", icon=":material/resume:", type="primary"):
-            with trying("The run could not be resumed"):
-                state.go(state.RUN, run=queue.resume(state.root(), run).run)
+        if may_resume:
+            gate.act(
+                "Resume",
+                lambda: state.go(state.RUN, run=queue.resume(state.root(), run).run),
+                "The run could not be resumed",
+                icon=":material/resume:",
+                type="primary",
+            )
         about = "Open the run that continues this one."
         if continuation is not None and st.button("Continuation", icon=":material/arrow_forward:", help=about):
             state.go(state.RUN, run=continuation)
         job = progress.queued_job(name)
-        if run.status == "running" and job is not None and not job.has_ended and gate.may_operate():
+        if run.status == "running" and job is not None and not job.has_ended:
             progress.draw_stop(job)
         *_, sweep, _ = ("", "", *Path(get_str(run.config, "evaluation", "eval_set") or "").parts)
         if sweep in state.sweep_names() and st.button("Sweep", icon=state.SWEEP.icon, help="Open all its trials."):

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from synthetic import STARTED, read_rows, write_rows, write_run
 
-from dashboard.shared.shared_index import POLL_SECONDS
+from dashboard.shared.reading import POLL_SECONDS
 from evidence.bundle.verify import verify_bundle
 from evidence.hashes import sha256_file
 from evidence.layout import MANIFEST, METRICS

@@ -16,7 +16,7 @@ from pages import Open, said
 from synthetic import write_run
 
 from dashboard.shared import reading, state
-from dashboard.shared.shared_index import SharedIndex, Snapshot
+from dashboard.shared.reading import SharedIndex, Snapshot
 from evidence.index.index import RunIndex, index_runs
 from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS
 from evidence.lock import RunLock
@@ -235,7 +235,7 @@ def test_after_an_error_the_next_request_tries_again(slow: Slow, monkeypatch: py
 def test_a_server_that_is_stopped_does_not_finish_its_refresh(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path\n"
-        "from dashboard.shared.shared_index import SharedIndex; from evidence.index.index import RunIndex\n"
+        "from dashboard.shared.reading import SharedIndex; from evidence.index.index import RunIndex\n"
         "index = RunIndex(Path(sys.argv[1])); index.refresh = lambda **_: time.sleep(100)\n"
         "print(SharedIndex(index).request())\n"
     )

@@ -24,10 +24,9 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard.shared import configs, form, state
 from dashboard.shared.charts import theme
-from dashboard.shared.charts.plan import memory
 from dashboard.shared.charts.theme import LIGHT
 from dashboard.shared.parts import plan_answer
-from dashboard.shared.parts.plan_answer import PlanQuestion
+from dashboard.shared.parts.plan_answer import PlanQuestion, memory_figure
 from dashboard.shared.tables import planned
 from launch.tasks import Task, TaskResult
 
@@ -233,7 +232,7 @@ def test_an_invalid_configuration_is_not_planned(opened: Open) -> None:
 
 
 def memory_of(plan: dict[str, Any], **more: float) -> Any:
-    return memory(planned.memory_parts(plan), LIGHT, **more)
+    return memory_figure(planned.memory_parts(plan), LIGHT, **more)
 
 
 def lines(figure: Any) -> dict[str, float]:

@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
 from dashboard.shared import state
-from dashboard.views.run.reproduce import commands, gaps, original_command, pip_requirements
+from dashboard.shared.parts.replay import commands, gaps, original_command, pip_requirements
 from evidence.proof.receipts import run_sha256
 from evidence.run import read_run
 from launch import process, tasks

@@ -10,7 +10,7 @@ from rewarded import solution, write_rewarded_run
 from synthetic import read_rows, write_rows, write_run
 
 from dashboard.shared import state
-from dashboard.views.run import predictions, rollouts
+from dashboard.views.run import answers
 from evidence.layout import ANSWERS_OVER_STEPS, PREDICTIONS, ROLLOUTS
 from evidence.run import read_run
 
@@ -18,10 +18,10 @@ from evidence.run import read_run
 def test_predictions_are_filtered_by_outcome_group_and_words(tmp_path: Path) -> None:
     rows = read_rows(write_run(tmp_path, "alpha", items=12) / PREDICTIONS)
     right = sum(row["correct"] for row in rows)
-    assert predictions.group_values(rows)["difficulty"] == ["easy", "hard", "medium"]
+    assert answers.group_values(rows)["difficulty"] == ["easy", "hard", "medium"]
 
     def count(outcome: str = "all", words: str = "", **chosen: list[str]) -> int:
-        return len(predictions.filter_rows(rows, outcome=outcome, groups=chosen, words=words))
+        return len(answers.filter_rows(rows, outcome=outcome, groups=chosen, words=words))
 
     assert (count(), count("right"), count("wrong"), count("error")) == (12, right, 12 - right, 0)
     assert count(difficulty=["easy"]) == 4
@@ -29,15 +29,15 @@ def test_predictions_are_filtered_by_outcome_group_and_words(tmp_path: Path) -> 
         row["difficulty"] != "medium" and row["section"] == "edge" for row in rows
     )
     assert count(words="item-0003 what") == 1
-    assert list(predictions.answer_frame(rows)["Outcome"]).count("✓ right") == right
-    found = predictions.filter_rows([{"error": "x"}, *rows], outcome="all", groups={}, words="")
+    assert list(answers.answer_frame(rows)["Outcome"]).count("✓ right") == right
+    found = answers.filter_rows([{"error": "x"}, *rows], outcome="all", groups={}, words="")
     assert [row.get("correct") for row in found] == [None, *[False] * (12 - right), *[True] * right], "wrong ones first"
 
 
 def test_scores_by_group_beside_the_untrained_model(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path, "alpha", items=12, correct=1.0))
     assert run.eval_summary is not None
-    frame = predictions.score_frame(run.eval_summary)
+    frame = answers.score_frame(run.eval_summary)
     assert frame.iloc[0].to_dict() == {
         "Group": "All items", "Value": "", "Items": 12, "Exact match": 100.0, "95 % interval": "75.8–100.0 %",
         "Untrained": 0.0, "Format": 100.0,
@@ -45,7 +45,7 @@ def test_scores_by_group_beside_the_untrained_model(tmp_path: Path) -> None:
     assert frame["Value"].tolist()[:3] == ["", "core", "edge"]
     assert frame["Value"].tolist()[-3:] == ["easy", "medium", "hard"]
     lenient = {"exact_match": {}, "lenient_match": {"value": 0.5}}
-    frame = predictions.score_frame({"metrics": lenient, "baseline": {"metrics": lenient}})
+    frame = answers.score_frame({"metrics": lenient, "baseline": {"metrics": lenient}})
     assert frame[["Lenient", "Untrained, lenient"]].to_numpy().tolist() == [[50.0, 50.0]]
 
 
@@ -118,12 +118,12 @@ def test_answers_during_training_are_shown_at_the_chosen_step(opened: Open, root
 def test_an_output_is_split_where_its_answer_was_read() -> None:
     text = "<reasoning>4</reasoning>\n<answer>4</answer>"
     for answer, parts in {"4": (text[:-10], "4", "</answer>"), None: ("", "", text), "5": ("", "", text)}.items():
-        assert predictions.split_at_answer({"output_text": text, "extracted_answer": answer}) == parts
+        assert answers.split_at_answer({"output_text": text, "extracted_answer": answer}) == parts
 
 
 def test_a_long_output_shows_its_beginning_and_its_end_with_secrets_masked_whole() -> None:
     text = "x" * 3990 + " hf_" + "A" * 40 + " y" * 5000 + " hf_" + "B" * 40 + " z" * 1990 + "."
-    shown = "".join(predictions.split_at_answer({"output_text": text, "extracted_answer": "."}))
+    shown = "".join(answers.split_at_answer({"output_text": text, "extracted_answer": "."}))
     assert (shown[:100], shown[-100:]) == (text[:100], text[-100:])
     assert len(shown) < 8100
     assert "characters left out" in shown
@@ -148,10 +148,10 @@ def folder(root: Path) -> Path:
 
 
 def test_groups_are_listed_from_the_last_step_with_the_share_of_solved_completions(folder: Path) -> None:
-    frame = rollouts.group_frame(read_rows(folder / ROLLOUTS))
+    frame = answers.group_frame(read_rows(folder / ROLLOUTS))
     assert frame[["Step", "Group"]].to_numpy().tolist() == [[step, group] for step in (2, 1) for group in (1, 2, 3, 4)]
     assert frame["Solved"].tolist() == [100, 100, 50, 0, 0, 50, 0, 0]
-    shares = rollouts.solved_shares(frame)
+    shares = answers.solved_shares(frame)
     assert list(shares.index) == [1, 2]
     assert shares.to_numpy().tolist() == [[0, 0.25, 0.75], [0.5, 0.25, 0.25]]
 

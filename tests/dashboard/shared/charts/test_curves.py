@@ -20,6 +20,7 @@ from dashboard.shared.charts.curves import (
     Mark,
     RecordedRun,
     RunLine,
+    build_line,
     curves_csv,
     draw,
     line_with_parents,
@@ -282,7 +283,7 @@ def points(series: Series | None) -> list[tuple[float, float]]:
 
 
 def test_the_curve_of_another_tool_says_where_it_stands() -> None:
-    line, origin = foreign_run.build_line("a", read_tool_folder(CASES / "hf_trainer" / "folder"))
+    line, origin = build_line("a", read_tool_folder(CASES / "hf_trainer" / "folder"))
     assert line.series.columns["step"].tolist() == sorted(line.series.columns["step"])
     assert line.series.has("loss")
     assert origin.startswith("Read from trainer_state.json, lines ")
@@ -306,7 +307,7 @@ WITHOUT_STEPS = [{"loss": 2.5, "epoch": 0.5}, {"loss": 1.9, "epoch": 1.0}]
 def test_losses_of_evaluations(tmp_path: Path, history: list[dict], rows: int, evaluations: list[tuple]) -> None:
     state = {"global_step": 100, "max_steps": 100, "log_history": history}
     (tmp_path / "trainer_state.json").write_text(json.dumps(state))
-    line, origin = foreign_run.build_line("a", read_tool_folder(tmp_path))
+    line, origin = build_line("a", read_tool_folder(tmp_path))
     assert (line.series.rows, points(line.evaluation)) == (rows, evaluations)
     assert origin.startswith("Read from trainer_state.json")
 
@@ -320,14 +321,14 @@ def test_an_evaluation_of_another_file_or_stage_is_not_drawn_on_a_curve() -> Non
     metrics += [row("b.log", 2, step=step, loss=1.0) for step in (1, 2, 3)]
     metrics += [row("b.log", 2, step=3, eval_loss=1.5)]
     view = ImportedRun(path=Path("folder"), files={"both": FileReading(metrics=tuple(metrics))})
-    line, _ = foreign_run.build_line("a", view)
+    line, _ = build_line("a", view)
     assert points(line.evaluation) == [(3, 1.5)]
 
 
 @pytest.mark.parametrize("folder", sorted(CASES.iterdir()), ids=lambda folder: folder.name)
 def test_every_case_draws_something_or_nothing_and_never_fails(folder: Path) -> None:
     view = read_tool_folder(folder / "folder")
-    line, _ = foreign_run.build_line("a", view)
+    line, _ = build_line("a", view)
     for _, series in line.parts():
         assert len({len(column) for column in series.columns.values()}) == 1
     assert len(foreign_run.figures(view)) == 7
