@@ -19,7 +19,7 @@ from launch.places.kaggle import make_slug
 from launch.places.place import DATA, Request
 from launch.places.session import EXTRAS
 from launch.places.upload import collect_files
-from schemas.reading import write_yaml
+from schemas.reading import read_yaml, write_yaml
 
 WHEEL = f"trainproof-{version('trainproof')}-py3-none-any.whl"
 PORT = 8476
@@ -128,30 +128,17 @@ def _jobset(task: Task) -> str:
     chips = 4 if target.kind == "TPU v3" else target.devices  # of a v3 chip, JAX shows two halves
     _, kind, topology = _TPUS.get(target.kind, ("", "", ""))
     gke = {"gke-tpu-accelerator": kind, "gke-tpu-topology": "1x1" if chips == 1 else topology} if kind else {}
-    pod = {
-        "restartPolicy": "Never",
-        "nodeSelector": {f"cloud.google.com/{key}": value for key, value in gke.items()},
-        "containers": [
-            {
-                "name": "train",
-                "image": "python:3.12",
-                "command": ["bash", "-c", script.replace("$(", "$$(")],  # Kubernetes would replace $(NAME)
-                "ports": [{"containerPort": PORT}],
-                "resources": {"limits": {resource: chips}} if resource else {},
-                "volumeMounts": [{"name": "work", "mountPath": "/work"}],
-            }
-        ],
-        "volumes": [{"name": "work", "persistentVolumeClaim": {"claimName": "trainproof"}}],
-    }
-    pods = {"parallelism": task.nodes, "completions": task.nodes, "completionMode": "Indexed", "backoffLimit": 0}
-    limit = {} if task.minutes is None else {"activeDeadlineSeconds": 60 * task.minutes}
-    jobs = {"name": "train", "replicas": 1, "template": {"spec": {**pods, **limit, "template": {"spec": pod}}}}
-    document = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name},
-        "spec": {"replicatedJobs": [jobs]},
-    }
+    document = read_yaml(Path(__file__).with_name("jobset.yaml").read_text("utf-8"), file="jobset.yaml").value
+    [jobs] = document["spec"]["replicatedJobs"]
+    job = jobs["template"]["spec"]
+    [container] = job["template"]["spec"]["containers"]
+    document["metadata"]["name"] = name
+    job |= {"parallelism": task.nodes, "completions": task.nodes}
+    job |= {} if task.minutes is None else {"activeDeadlineSeconds": 60 * task.minutes}
+    job["template"]["spec"]["nodeSelector"] = {f"cloud.google.com/{key}": value for key, value in gke.items()}
+    container["command"].append(script.replace("$(", "$$("))  # Kubernetes would replace $(NAME)
+    container["ports"].append({"containerPort": PORT})
+    container["resources"] = {"limits": {resource: chips}} if resource else {}
     return f"""\
 # Start it with `kubectl apply -f FILE`. The volume claim `trainproof` keeps the run, and
 # has {", ".join(map(json.dumps, [WHEEL, *files]))}.
