@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -36,25 +37,12 @@ _POLL_SECONDS = 5.0
 _REFERENCE = re.compile(r"[\w-]+/[\w-]+/\d+")
 _PUSHED = re.compile(r"Kernel version (\d+) successfully pushed")
 _STATUS = re.compile(r'has status "(?:KernelWorkerStatus\.)?(\w+)"')
-_NOT_REACHED = re.compile(
-    r"Max retries exceeded|Connection(?:Error| aborted| refused| reset)|Temporary failure|timed out|RemoteDisconnected"
-    r"|\b(?:429|500|502|503|504) (?:Client|Server) Error|IncompleteRead|ChunkedEncodingError",
-    re.IGNORECASE,
-)
 _DATA = DATA["kaggle"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kaggle(RemotePlace):
-    """One kind of machine on Kaggle.
-
-    Attributes:
-        target: Name in `evidence.targets`.
-        machine_shape: Kaggle's name of the machine.
-        session: Value of `trainproof train --session`.
-        device: Value of `mesh.device`, and in capitals the row of `kaggle quota`.
-        kinds: The names of one accelerator, as the driver or the environment of the TPU says it.
-    """
+    """One kind of machine on Kaggle; `places.toml` describes its fields."""
 
     target: str
     machine_shape: str
@@ -103,11 +91,7 @@ class Kaggle(RemotePlace):
             {
                 "id": f"{account}/{slug}",
                 "title": slug,
-                "code_file": "session.py",
-                "language": "python",
-                "kernel_type": "script",
-                "is_private": True,
-                "enable_internet": True,
+                **_DATA["kernel"],
                 "machine_shape": self.machine_shape,
                 "dataset_sources": [f"{account}/{slug}"],
                 "kernel_sources": [request.continues.rpartition("/")[0]] if request.continues else [],
@@ -212,7 +196,7 @@ def _kaggle(*arguments: str) -> str:
         raise Unreachable(message) from None
     said = done.stdout + done.stderr
     if done.returncode:
-        if _NOT_REACHED.search(said):
+        if re.search(_DATA["unreachable"], said, re.IGNORECASE):
             message = f"Kaggle does not answer: {said.strip().splitlines()[-1][:200]}"
             raise Unreachable(message)
         _refuse(said, " ".join(["kaggle", *arguments[:2]]))
@@ -242,11 +226,10 @@ def _account() -> str:
 
 def _json(text: str) -> list[Any]:
     """Return the JSON list in an output, which may have warnings before it."""
-    try:
-        value = json.loads(text[text.index("[") :]) if "[" in text else []
-    except ValueError:
-        value = []
-    return value if isinstance(value, list) else []
+    with suppress(ValueError):
+        value = json.loads(text[text.index("[") :])
+        return value if isinstance(value, list) else []
+    return []
 
 
 def _create_dataset(name: str, folder: Path) -> None:

@@ -38,8 +38,6 @@ class Request:
     """Run to start at a place.
 
     Attributes:
-        run: Name of the run.
-        config: Valid configuration.
         working_folder: Start of relative paths in the configuration.
         continues: Reference of the session whose run is continued, or None for a new run.
     """
@@ -55,7 +53,6 @@ class Offer:
     """Machine, quota and uploads of a request.
 
     Attributes:
-        account: Account that is used.
         target: Name of the machine in `evidence.targets`, or None for another machine.
         session_hours: Length of a session, or None if it has no limit.
         machine: Description of a machine that is not in `evidence.targets`.
