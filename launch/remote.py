@@ -30,13 +30,12 @@ from evidence.writing import write_json
 from launch.jobs import CONFIG, LOCAL, OUTPUT, STOPPED_BEFORE_RUN, Job, jobs, read_job, read_object, refuse_link, tail
 from launch.places import PLACES, get_place
 from launch.places.place import RemotePlace, Request, Status, Unreachable, refuse
+from launch.places.session import RESULT, RESUMABLE
 from schemas.catalog import VERSION
 from schemas.problems import ProblemError
 from schemas.reading import get_number, get_path, get_str, os_error_problem, read_yaml
 from schemas.render import render_json, render_text
 
-RESULT = "trainproof session: "
-"""Begins the last line of a session's log; a JSON object follows."""
 POLL_SECONDS = float(os.environ.get("TRAINPROOF_POLL_SECONDS", "30"))
 """Time between two questions about the state; the variable is for tests."""
 MAX_PAUSE_SECONDS = 300.0
@@ -229,7 +228,7 @@ def _bring_back(job: Job, place: RemotePlace, reference: str, status: Status) ->
     shutil.rmtree(output, ignore_errors=True)
     say(f"Fetched {', '.join(names)} into {job.root}. {message}".rstrip())
     code = get_path(read_object(job.root / job.run / layout.MANIFEST), "exit", "code")
-    if code in {0, 5}:
+    if code in {0, RESUMABLE}:
         with suppress(Unreachable, ProblemError):
             place.release(reference, is_complete=code == 0)
     return code if type(code) is int else _FAILED

@@ -22,6 +22,8 @@ ENVIRONMENT = os.environ.get("TRAINPROOF_ENVIRONMENT")
 """Virtual environment to make and remove, or None to use the Python that runs this."""
 PYTHON = f"{ENVIRONMENT}/bin/python" if ENVIRONMENT else sys.executable
 WRONG_DEVICE, NO_INPUT = 71, 66
+RESULT = "trainproof session: "
+"""Begins the last line of the log; a JSON object follows."""
 RESUMABLE = 5
 """Exit code of a run that the end of the session stopped."""
 EXTRAS = {"cpu": "train", "gpu": "cuda12", "tpu": "tpu"}
@@ -33,7 +35,7 @@ def finish(code: int, what: str, **facts: object) -> NoReturn:
     """Print how the session ended, and exit. A run that can be continued is a success for the place."""
     if ENVIRONMENT:
         shutil.rmtree(ENVIRONMENT, ignore_errors=True)
-    print("trainproof session: " + json.dumps({"exit_code": code, "what": what, **facts}), flush=True)
+    print(RESULT + json.dumps({"exit_code": code, "what": what, **facts}), flush=True)
     sys.exit(0 if code == RESUMABLE else code)
 
 
