@@ -29,15 +29,14 @@ from evidence.layout import SESSION
 from evidence.writing import write_json
 from launch.jobs import CONFIG, LOCAL, OUTPUT, STOPPED_BEFORE_RUN, Job, jobs, read_job, read_object, refuse_link, tail
 from launch.places import PLACES, get_place
-from launch.places.place import Offer, RemotePlace, Request, Status, Unreachable
+from launch.places.place import RemotePlace, Request, Status, Unreachable, refuse
 from launch.places.ray import Ray
+from launch.places.session import RESULT, RESUMABLE
 from schemas.catalog import VERSION
-from schemas.problems import ProblemError, problem_of
+from schemas.problems import ProblemError
 from schemas.reading import get_number, get_path, get_str, os_error_problem, read_yaml
 from schemas.render import render_json, render_text
 
-RESULT = "trainproof session: "
-"""Begins the last line of a session's log; a JSON object follows."""
 POLL_SECONDS = float(os.environ.get("TRAINPROOF_POLL_SECONDS", "30"))
 """Time between two questions about the state; the variable is for tests."""
 MAX_PAUSE_SECONDS = 300.0
@@ -83,8 +82,7 @@ def read_request(job: Job) -> Request:
     if job.resumes is not None:
         file = job.root / job.resumes / layout.SESSION
         if (reference := get_str(read_object(file), "reference")) is None:
-            what = "The session of this run is not known, so it cannot be continued there."
-            raise ProblemError([problem_of("TP773", file=str(file), what=what)], exit_code=2)
+            refuse("TP773", str(file), "The session of this run is not known, so it cannot be continued there.")
     return Request(run=job.run, config=config, working_folder=Path(job.working_folder), continues=reference)
 
 
@@ -128,16 +126,12 @@ def _submit(job: Job, place: RemotePlace, session: Session) -> str:
         shutil.rmtree(upload, ignore_errors=True)
         upload.mkdir()
         place.prepare(request, upload)
-        session.update(state="sending", **_offered(offer))
+        seconds = None if offer.session_hours is None else offer.session_hours * 3600
+        session.update(state="sending", account=offer.account, target=offer.target, session_seconds=seconds)
     reference = _repeat(lambda: place.find(upload) or place.submit(upload))
     session.update(state="sent", reference=reference, sent_at=now())
     shutil.rmtree(upload, ignore_errors=True)
     return reference
-
-
-def _offered(offer: Offer) -> dict[str, Any]:
-    seconds = None if offer.session_hours is None else offer.session_hours * 3600
-    return {"account": offer.account, "target": offer.target, "session_seconds": seconds}
 
 
 def _watch(place: RemotePlace, reference: str, session: Session) -> Status:
@@ -212,39 +206,50 @@ def _bring_back(job: Job, place: RemotePlace, reference: str, status: Status) ->
     output.mkdir()
     _repeat(lambda: place.fetch(reference, output), refusals=_MAX_REFUSALS)
     stated = read_result(output / "session.log")
-    bundle = output / "bundle.zip"
-    witness: dict[str, Any] = {
+    witness = {
         "schema_version": VERSION,
         "place": job.place,
         "reference": reference,
         "fetched_at": now(),
-        "bundle_sha256": None,
-        "is_in_log": False,
         "received": (stated or {}).get("received"),
+        **_open_bundle(output, stated),
     }
-    if bundle.is_file():
-        sha256 = sha256_file(bundle)
-        if stated is not None and stated.get("bundle_sha256") != sha256:
-            what = f"The bundle has SHA-256 {sha256}; the log of the session states {stated.get('bundle_sha256')}."
-            raise ProblemError([problem_of("TP774", file=str(bundle), what=what)], exit_code=1)
-        witness |= {"bundle_sha256": sha256, "is_in_log": stated is not None}
-        names = _unpack(bundle, job, witness)
-    else:
-        names = _adopt(output, job, witness)
+    names = []
+    for name in (job.run, f"{job.run}-smoke"):  # a session can only write the runs of its own job
+        if (run := output / "runs" / name).is_dir():
+            names.append(name)
+            if not (job.root / name).exists():
+                write_json(run / layout.SESSION, witness)
+                run.rename(job.root / name)
     message = status.message or get_str(stated, "what") or ""
     if job.run not in names and status.state == "cancelled":
         say(f"It left no run. {message}".rstrip())
         return STOPPED_BEFORE_RUN
     if job.run not in names:
         what = f"The session ended as {status.state} and left no run. {message}".strip()
-        raise ProblemError([problem_of("TP775", file=place.address(reference), what=what)], exit_code=_FAILED)
+        refuse("TP775", place.address(reference), what, exit_code=_FAILED)
     shutil.rmtree(output, ignore_errors=True)
     say(f"Fetched {', '.join(names)} into {job.root}. {message}".rstrip())
     code = get_path(read_object(job.root / job.run / layout.MANIFEST), "exit", "code")
-    if code in {0, 5}:
+    if code in {0, RESUMABLE}:
         with suppress(Unreachable, ProblemError):
             place.release(reference, is_complete=code == 0)
     return code if type(code) is int else _FAILED
+
+
+def _open_bundle(output: Path, stated: dict[str, Any] | None) -> dict[str, Any]:
+    """Verify a bundle, if there is one, and unpack its `runs/` next to it; return what the witness says about it."""
+    if not (bundle := output / "bundle.zip").is_file():
+        return {"bundle_sha256": None, "is_in_log": False}
+    sha256 = sha256_file(bundle)
+    if stated is not None and stated.get("bundle_sha256") != sha256:
+        what = f"The bundle has SHA-256 {sha256}; the log of the session states {stated.get('bundle_sha256')}."
+        refuse("TP774", str(bundle), what, exit_code=1)
+    refuse_invalid(verify_bundle(bundle))
+    shutil.rmtree(output / "runs", ignore_errors=True)  # which nobody verified
+    with open_bundle(bundle) as files:
+        files.write_to(output, lambda name: name.startswith("runs/"))
+    return {"bundle_sha256": sha256, "is_in_log": stated is not None}
 
 
 def ask(call: Callable[[], Value]) -> Value:
@@ -252,8 +257,7 @@ def ask(call: Callable[[], Value]) -> Value:
     try:
         return call()
     except Unreachable as error:
-        problem = problem_of("TP770", file="network", what=str(error), next="Try again later.")
-        raise ProblemError([problem], exit_code=3) from None
+        refuse("TP770", "network", str(error), "Try again later.", exit_code=3)
 
 
 def list_places(root: Path) -> list[dict[str, Any]]:
@@ -320,35 +324,6 @@ def read_result(path: Path) -> dict[str, Any] | None:
         value = json.loads(last.removeprefix(RESULT)) if last.startswith(RESULT) else None
         return value if isinstance(value, dict) else None
     return None
-
-
-def _unpack(bundle: Path, job: Job, witness: dict[str, Any]) -> list[str]:
-    """Verify a bundle and write its runs into the root; return their names."""
-    refuse_invalid(verify_bundle(bundle))
-    scratch = job.folder / "unpacked"
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir()
-    with open_bundle(bundle) as files:
-        files.write_to(scratch, lambda name: name.startswith("runs/"))
-    return _place_runs(scratch / "runs", job, witness)
-
-
-def _adopt(output: Path, job: Job, witness: dict[str, Any]) -> list[str]:
-    """Move run folders that a killed session left into the root; return their names."""
-    return _place_runs(output / "runs", job, witness) if (output / "runs").is_dir() else []
-
-
-def _place_runs(runs: Path, job: Job, witness: dict[str, Any]) -> list[str]:
-    names = []
-    for run in sorted(path for path in runs.iterdir() if path.is_dir()):
-        # A session can only write the runs of its own job.
-        if run.name not in {job.run, f"{job.run}-smoke"}:
-            continue
-        if not (job.root / run.name).exists():
-            write_json(run / layout.SESSION, witness)
-            run.rename(job.root / run.name)
-        names.append(run.name)
-    return names
 
 
 def say(line: str) -> None:

@@ -24,6 +24,8 @@ FAMILIES: Mapping[str, Callable[[str], Place | None]] = {
 }
 """Functions that return the place of a name such as `ssh:HOST`, from what follows the colon."""
 
+NAMES = [*PLACES, *(f"{prefix}:HOST" for prefix in FAMILIES)]
+
 
 def find_place(name: str) -> Place | None:
     """Return the place of a name, or None if it is unknown."""
@@ -34,7 +36,6 @@ def find_place(name: str) -> Place | None:
 def get_place(name: str) -> Place:
     """Return the place of a name; raise `ProblemError` (exit code 2) if it is unknown."""
     if (place := find_place(name)) is None:
-        expected = ", ".join([*PLACES, *(f"{prefix}:HOST" for prefix in FAMILIES)])
-        what = f"The place {name} is unknown."
-        raise ProblemError([problem_of("TP768", file=name, what=what, expected=expected)], exit_code=2)
+        problem = problem_of("TP768", file=name, what=f"The place {name} is unknown.", expected=", ".join(NAMES))
+        raise ProblemError([problem], exit_code=2)
     return place

@@ -13,25 +13,23 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from evidence.bundle.secrets import hide_secrets
 from evidence.targets import load_target
 from evidence.writing import write_json, write_text
-from launch.places.place import Offer, RemotePlace, Request, Status, Unreachable
-from launch.places.upload import find_files, find_upload_secrets, first_line, write_input
-from schemas.problems import ProblemError, problem_of
+from launch.places.place import DATA, Offer, RemotePlace, Request, Status, Unreachable, find_fix, refuse
+from launch.places.upload import check_files, first_line, write_input
+from schemas.problems import ProblemError
 from schemas.reading import get_path
 
 MIN_VERSION = (2, 2, 5)
 """The first version that reads the logs of one version of a kernel, and confines the names of downloaded files."""
-
-MODELS = {"google/gemma-2b": "google/gemma/transformers/2b/2"}
-"""Kaggle's own copies of models whose terms have to be accepted. Its page asks for that once, without another login."""
 
 _COMMAND_SECONDS = 6 * 3600.0
 _READY_SECONDS = 1800.0
@@ -39,74 +37,42 @@ _POLL_SECONDS = 5.0
 _REFERENCE = re.compile(r"[\w-]+/[\w-]+/\d+")
 _PUSHED = re.compile(r"Kernel version (\d+) successfully pushed")
 _STATUS = re.compile(r'has status "(?:KernelWorkerStatus\.)?(\w+)"')
-_NOT_REACHED = re.compile(
-    r"Max retries exceeded|Connection(?:Error| aborted| refused| reset)|Temporary failure|timed out|RemoteDisconnected"
-    r"|\b(?:429|500|502|503|504) (?:Client|Server) Error|IncompleteRead|ChunkedEncodingError",
-    re.IGNORECASE,
-)
-_STATES: Mapping[str, Any] = {
-    "QUEUED": "queued",
-    "NEW_SCRIPT": "queued",
-    "RUNNING": "running",
-    "COMPLETE": "succeeded",
-    "ERROR": "failed",
-    "CANCEL_REQUESTED": "running",
-    "CANCEL_ACKNOWLEDGED": "cancelled",
-}
-_FIXES = {
-    r"Unauthori[sz]ed|\b401\b|not authenticated|kaggle auth login": "Log in again: `kaggle auth login`.",
-    r"terms|consent|must accept": "Accept the terms on the page of the model or competition, then push again.",
-    r"phone": "Verify your phone number on kaggle.com/settings; without it, Kaggle gives no accelerators.",
-    r"already in use": "Choose another name for the run: `--set name=...`.",
-    r"session count|concurrent": "Wait until another session of yours has ended: `kaggle kernels list --mine`.",
-    r"quota|too large|exceeds|storage": "Delete old datasets and outputs, or make the upload smaller.",
-}
-"""What to do about refusals of Kaggle, by the words of its message."""
+_DATA = DATA["kaggle"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kaggle(RemotePlace):
-    """One kind of machine on Kaggle.
-
-    Attributes:
-        target: Name in `evidence.targets`.
-        machine_shape: Kaggle's name of the machine. `NvidiaTeslaT4` is the pair.
-        quota: Row of `kaggle quota`.
-        extra: Packages that are installed with trainproof.
-        session: Value of `trainproof train --session`.
-        device: Value of `mesh.device`.
-        kinds: The names of one accelerator, as the driver or the environment of the TPU says it.
-    """
+    """One kind of machine on Kaggle; `places.toml` describes its fields."""
 
     target: str
     machine_shape: str
-    quota: str
-    extra: str
     session: str
     device: str
-    kinds: tuple[str, ...]
+    kinds: list[str]
 
     def read_quota(self) -> Offer:
         """Check the command, its account and the quota."""
         account = _account()
         rows = _json(_kaggle("quota", "--format", "json"))
-        quota = next((row for row in rows if isinstance(row, dict) and row.get("resource") == self.quota), {})
-        left = _hours(quota.get("remaining"))
+        quota = next((row for row in rows if isinstance(row, dict) and row.get("resource") == self.device.upper()), {})
+        hours = re.fullmatch(r"([\d.]+)h", str(quota.get("remaining")))
+        left = float(hours[1]) if hours else None
         machine = load_target(self.target)
         if left is not None and left <= 0:
             what = f"No hours are left this week for {machine.title}: {quota.get('used')} of {quota.get('total')} used."
             fix = f"Push again after {quota.get('refreshAt') or 'the quota is renewed'}, or to another place."
-            raise ProblemError([problem_of("TP771", file="kaggle quota", what=what, next=fix)], exit_code=3)
-        hours, until = (machine.session_seconds or 0) / 3600, str(quota.get("refreshAt") or "")
-        return Offer(account=account, target=self.target, session_hours=hours, left_hours=left, refreshes_at=until)
+            refuse("TP771", "kaggle quota", what, fix, exit_code=3)
+        return Offer(
+            account=account,
+            target=self.target,
+            session_hours=(machine.session_seconds or 0) / 3600,
+            left_hours=left,
+            refreshes_at=str(quota.get("refreshAt") or ""),
+        )
 
     def offer(self, request: Request) -> Offer:
         """Check account and quota, and scan the files of a request for secrets."""
-        offer, files = self.read_quota(), find_files(request)
-        problems = find_upload_secrets(request, files)
-        if problems:
-            raise ProblemError(problems, exit_code=3)
-        return replace(offer, files=files)
+        return replace(self.read_quota(), files=check_files(request))
 
     def prepare(self, request: Request, folder: Path) -> None:
         """Write `dataset/` and `kernel/`, each with the metadata that `kaggle` reads."""
@@ -114,15 +80,8 @@ class Kaggle(RemotePlace):
         dataset, kernel = folder / "dataset", folder / "kernel"
         for each in (dataset, kernel):
             each.mkdir()
-        machine = load_target(self.target)
-        asked = {
-            "run": request.run,
-            "place": "Kaggle",
-            "kinds": self.kinds,
-            "count": machine.devices,
-            **{name: getattr(self, name) for name in ("extra", "session", "device")},
-        }
-        write_input(request, dataset, asked)
+        asked = {"place": "Kaggle", "session": self.session, "device": self.device, "kinds": self.kinds}
+        write_input(request, dataset, {**asked, "count": load_target(self.target).devices})
         about = {"title": slug, "id": f"{account}/{slug}", "licenses": [{"name": "other"}]}
         write_json(dataset / "dataset-metadata.json", about)
         shutil.copyfile(Path(__file__).with_name("session.py"), kernel / "session.py")
@@ -132,15 +91,11 @@ class Kaggle(RemotePlace):
             {
                 "id": f"{account}/{slug}",
                 "title": slug,
-                "code_file": "session.py",
-                "language": "python",
-                "kernel_type": "script",
-                "is_private": True,
-                "enable_internet": True,
+                **_DATA["kernel"],
                 "machine_shape": self.machine_shape,
                 "dataset_sources": [f"{account}/{slug}"],
                 "kernel_sources": [request.continues.rpartition("/")[0]] if request.continues else [],
-                "model_sources": [MODELS[model]] if model in MODELS else [],
+                "model_sources": [_DATA["models"][model]] if model in _DATA["models"] else [],
             },
         )
 
@@ -151,13 +106,9 @@ class Kaggle(RemotePlace):
         limit = load_target(self.target).session_seconds
         said = _kaggle("kernels", "push", "-p", str(folder / "kernel"), *(["-t", f"{limit:.0f}"] if limit else []))
         pushed = _PUSHED.search(said)
-        if pushed is None:
-            raise _refused(said, "kaggle kernels push")
-        reference = f"{about['id']}/{pushed[1]}"
-        if "not valid" in said:
-            # It was started without them and ends at once.
-            raise _refused(said, "kaggle kernels push")
-        return reference
+        if pushed is None or "not valid" in said:  # started without its sources, it ends at once
+            _refuse(said, "kaggle kernels push")
+        return f"{about['id']}/{pushed[1]}"
 
     def find(self, folder: Path) -> str | None:
         """Return version 1 of the kernel if it exists. The names of each job are its own."""
@@ -173,9 +124,9 @@ class Kaggle(RemotePlace):
         said = _kaggle("kernels", "status", checked(reference))
         found = _STATUS.search(said)
         if found is None:
-            raise _refused(said, "kaggle kernels status")
+            _refuse(said, "kaggle kernels status")
         message = said.partition('Failure message: "')[2].rpartition('"')[0]
-        return Status(state=_STATES.get(found[1].upper(), "running"), message=hide_secrets(message))
+        return Status(state=_DATA["states"].get(found[1].upper(), "running"), message=hide_secrets(message))
 
     def logs(self, reference: str) -> Iterator[str]:
         """Yield the log as it is written."""
@@ -206,26 +157,7 @@ class Kaggle(RemotePlace):
         return f"https://www.kaggle.com/code/{checked(reference).rpartition('/')[0]}"
 
 
-PLACES = {
-    "kaggle-tpu": Kaggle(
-        target="kaggle-tpu-v5e-8",
-        machine_shape="TpuV5E8",
-        quota="TPU",
-        extra="tpu",
-        session="kaggle-tpu",
-        device="tpu",
-        kinds=("v5litepod",),
-    ),
-    "kaggle-gpu": Kaggle(
-        target="kaggle-t4x2",
-        machine_shape="NvidiaTeslaT4",
-        quota="GPU",
-        extra="cuda12",
-        session="kaggle-gpu",
-        device="gpu",
-        kinds=("Tesla T4",),
-    ),
-}
+PLACES = {name: Kaggle(**fields) for name, fields in _DATA["machines"].items()}
 
 
 def make_slug(run: str, limit: int = 50) -> str:
@@ -237,17 +169,15 @@ def make_slug(run: str, limit: int = 50) -> str:
 def checked(reference: str) -> str:
     """Return a reference after checking its form. A runs folder may come from an untrusted source."""
     if not _REFERENCE.fullmatch(reference):
-        what = f"{reference!r} is not a version of a Kaggle kernel."
-        raise ProblemError([problem_of("TP773", file="session.json", what=what)], exit_code=2)
+        refuse("TP773", "session.json", f"{reference!r} is not a version of a Kaggle kernel.")
     return reference
 
 
 def _find_command() -> str:
     command = shutil.which("kaggle") or shutil.which("kaggle", path=str(Path(sys.executable).parent))
     if command is None:
-        what = "The command `kaggle` is not installed."
         fix = "Install it with `pip install 'kaggle>=2.2.5' six`, then log in with `kaggle auth login`."
-        raise ProblemError([problem_of("TP770", file="kaggle", what=what, next=fix)], exit_code=2)
+        refuse("TP770", "kaggle", "The command `kaggle` is not installed.", fix)
     return command
 
 
@@ -266,19 +196,17 @@ def _kaggle(*arguments: str) -> str:
         raise Unreachable(message) from None
     said = done.stdout + done.stderr
     if done.returncode:
-        if _NOT_REACHED.search(said):
+        if re.search(_DATA["unreachable"], said, re.IGNORECASE):
             message = f"Kaggle does not answer: {said.strip().splitlines()[-1][:200]}"
             raise Unreachable(message)
-        raise _refused(said, " ".join(["kaggle", *arguments[:2]]))
+        _refuse(said, " ".join(["kaggle", *arguments[:2]]))
     return said
 
 
-def _refused(said: str, command: str) -> ProblemError:
-    """Return the error of a refusal, with what to do about the known ones."""
+def _refuse(said: str, command: str) -> NoReturn:
+    """Raise the error of a refusal, with what to do about the known ones."""
     line = next((line for line in said.splitlines() if "error" in line.lower()), first_line(said))
-    fix = next((fix for words, fix in _FIXES.items() if re.search(words, said, re.IGNORECASE)), None)
-    what = f"Kaggle refuses: {hide_secrets(line.strip())}"
-    return ProblemError([problem_of("TP773", file=command, what=what, next=fix)], exit_code=2)
+    refuse("TP773", command, f"Kaggle refuses: {line.strip()}", find_fix(_DATA["fixes"], said))
 
 
 @cache
@@ -288,27 +216,20 @@ def _account() -> str:
     if version is None or tuple(map(int, version.groups())) < MIN_VERSION:
         what = f"`kaggle --version` says {first_line(said)!r}; 2.2.5 is needed."
         fix = "Install it with `pip install --upgrade 'kaggle>=2.2.5' six`."
-        raise ProblemError([problem_of("TP770", file="kaggle", what=what, next=fix)], exit_code=2)
+        refuse("TP770", "kaggle", what, fix)
     name = re.search(r"username: ([\w-]+)", said := _kaggle("config", "view"))
     if name is None or name[1] == "None":
         what = f"`kaggle config view` names no account: {first_line(said)}"
-        raise ProblemError([problem_of("TP770", file="kaggle", what=what, next="`kaggle auth login`")], exit_code=2)
+        refuse("TP770", "kaggle", what, "`kaggle auth login`")
     return name[1]
 
 
 def _json(text: str) -> list[Any]:
     """Return the JSON list in an output, which may have warnings before it."""
-    try:
-        value = json.loads(text[text.index("[") :]) if "[" in text else []
-    except ValueError:
-        value = []
-    return value if isinstance(value, list) else []
-
-
-def _hours(text: Any) -> float | None:
-    """Return the number in `12.50h`."""
-    found = re.fullmatch(r"([\d.]+)h", str(text))
-    return float(found[1]) if found else None
+    with suppress(ValueError):
+        value = json.loads(text[text.index("[") :])
+        return value if isinstance(value, list) else []
+    return []
 
 
 def _create_dataset(name: str, folder: Path) -> None:
@@ -318,12 +239,12 @@ def _create_dataset(name: str, folder: Path) -> None:
         attempted.touch()
         said = _kaggle("datasets", "create", "-p", str(folder), "--dir-mode", "zip", "-q")
         if "is being created" not in said:
-            raise _refused(said, "kaggle datasets create")
+            _refuse(said, "kaggle datasets create")
     deadline = time.monotonic() + _READY_SECONDS
     while (status := _dataset_status(name)) != "ready":
         if status in {"failed", "deleted"} or time.monotonic() > deadline:
             said = f"error: the dataset {name} is {status}, not ready"
-            raise _refused(said, "kaggle datasets status")
+            _refuse(said, "kaggle datasets status")
         time.sleep(_POLL_SECONDS)
 
 

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
+from evidence.bundle.secrets import hide_secrets
 from launch.jobs import Job
+from schemas.problems import ProblemError, problem_of
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+DATA = tomllib.loads(Path(__file__).with_name("places.toml").read_text("utf-8"))
 
 
 class Unreachable(Exception):  # noqa: N818 - a state of the network, not an error of the job
     """A place does not answer at the moment, so the call can be repeated."""
+
+
+def refuse(code: str, file: str, what: str, fix: str | None = None, *, exit_code: int = 2) -> NoReturn:
+    """Raise `ProblemError` for a place that refuses; `fix` replaces that of the rule."""
+    raise ProblemError([problem_of(code, file=file, what=hide_secrets(what), next=fix)], exit_code=exit_code)
+
+
+def find_fix(fixes: Mapping[str, str], said: str) -> str | None:
+    """Return what to do about a message, from a table of patterns."""
+    return next((fix for words, fix in fixes.items() if re.search(words, said, re.IGNORECASE)), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +38,6 @@ class Request:
     """Run to start at a place.
 
     Attributes:
-        run: Name of the run.
-        config: Valid configuration.
         working_folder: Start of relative paths in the configuration.
         continues: Reference of the session whose run is continued, or None for a new run.
     """
@@ -40,7 +53,6 @@ class Offer:
     """Machine, quota and uploads of a request.
 
     Attributes:
-        account: Account that is used.
         target: Name of the machine in `evidence.targets`, or None for another machine.
         session_hours: Length of a session, or None if it has no limit.
         machine: Description of a machine that is not in `evidence.targets`.

@@ -18,7 +18,12 @@ from typing import Any, NoReturn
 
 INPUT = Path(os.environ.get("TRAINPROOF_INPUT", "/kaggle/input"))
 WORKING = Path(os.environ.get("TRAINPROOF_WORKING", "/kaggle/working"))
+ENVIRONMENT = os.environ.get("TRAINPROOF_ENVIRONMENT")
+"""Virtual environment to make and remove, or None to use the Python that runs this."""
+PYTHON = f"{ENVIRONMENT}/bin/python" if ENVIRONMENT else sys.executable
 WRONG_DEVICE, NO_INPUT = 71, 66
+RESULT = "trainproof session: "
+"""Begins the last line of the log; a JSON object follows."""
 RESUMABLE = 5
 """Exit code of a run that the end of the session stopped."""
 EXTRAS = {"cpu": "train", "gpu": "cuda12", "tpu": "tpu"}
@@ -28,7 +33,9 @@ SEES = "import jax; print(jax.default_backend(), jax.device_count(), jax.devices
 
 def finish(code: int, what: str, **facts: object) -> NoReturn:
     """Print how the session ended, and exit. A run that can be continued is a success for the place."""
-    print("trainproof session: " + json.dumps({"exit_code": code, "what": what, **facts}), flush=True)
+    if ENVIRONMENT:
+        shutil.rmtree(ENVIRONMENT, ignore_errors=True)
+    print(RESULT + json.dumps({"exit_code": code, "what": what, **facts}), flush=True)
     sys.exit(0 if code == RESUMABLE else code)
 
 
@@ -50,7 +57,7 @@ def refuse_other_devices(asked: dict[str, Any], given: list[str]) -> None:
     """End the session unless it has the requested accelerators: platforms substitute silently."""
     if "kinds" not in asked:  # the user chose a machine, and takes what it has
         device = asked["device"] if asked["device"] != "auto" else "gpu" if given else "cpu"
-        asked.update(device=device, extra=EXTRAS[device], count=len(given) if device == "gpu" else None)
+        asked.update(device=device, count=len(given) if device == "gpu" else None)
         return
     if len(given) == asked["count"] and set(given) <= set(asked["kinds"]):
         print(f"{asked['count']} x {given[0]}, as requested", flush=True)
@@ -65,9 +72,8 @@ def refuse_other_devices(asked: dict[str, Any], given: list[str]) -> None:
 def trainproof(*arguments: object, folder: Path = WORKING, allowed: tuple[int, ...] = (0,)) -> int:
     """Run a command of trainproof; end the session if its exit code is not allowed."""
     print("$ trainproof", *arguments, flush=True)
-    code = subprocess.run(
-        [sys.executable, "-m", "trainproof", *map(str, arguments)], check=False, cwd=folder
-    ).returncode
+    command = [PYTHON, "-m", "trainproof", *map(str, arguments)]
+    code = subprocess.run(command, check=False, cwd=folder).returncode
     if code not in allowed:
         finish(code, f"trainproof {arguments[0]} ended with exit code {code}; the lines above say why.")
     return code
@@ -75,14 +81,16 @@ def trainproof(*arguments: object, folder: Path = WORKING, allowed: tuple[int, .
 
 def install(asked: dict[str, Any], wheel: Path) -> None:
     """Install the wheel for the device, and compare the devices that JAX finds."""
-    wanted = f"trainproof[{asked['extra']}] @ {wheel.resolve().as_uri()}"
-    command = [sys.executable, "-m", "pip", "install", "--quiet", wanted]
+    if ENVIRONMENT:
+        subprocess.run([sys.executable, "-m", "venv", ENVIRONMENT], check=False)
+    wanted = f"trainproof[{EXTRAS[asked['device']]}] @ {wheel.resolve().as_uri()}"
+    command = [PYTHON, "-m", "pip", "install", "--quiet", wanted]
     if code := subprocess.run(command, check=False).returncode:
         finish(code, "pip cannot install trainproof. On Kaggle, internet needs a verified phone number.")
     if "TRAINPROOF_DEVICES" in os.environ:
         return
     # In a process of its own: one process at a time may hold a TPU.
-    found = subprocess.run([sys.executable, "-c", SEES], capture_output=True, text=True, check=True).stdout
+    found = subprocess.run([PYTHON, "-c", SEES], capture_output=True, text=True, check=True).stdout
     backend, count, kind = found.strip().splitlines()[-1].split("|")
     if (backend, int(count)) != (asked["device"], asked["count"] or int(count)):
         finish(WRONG_DEVICE, f"JAX finds {count} x {kind} ({backend}), not {asked['device']} x {asked['count'] or 1}.")

@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from evidence.bundle.secrets import hide_secrets
 from evidence.targets import find_target
-from launch.places.place import Offer, RemotePlace, Request, Status, Unreachable
+from launch.places.place import DATA, Offer, RemotePlace, Request, Status, Unreachable, find_fix, refuse
 from launch.places.ssh_machine import READY
-from launch.places.upload import find_files, find_upload_secrets, write_input
+from launch.places.upload import check_files, write_input
 from schemas.formats import size
 from schemas.problems import ProblemError, problem_of
 from schemas.reading import get_path
@@ -44,15 +44,6 @@ NEEDED_BYTES = {"cpu": 3 * 2**30, "gpu": 9 * 2**30, "tpu": 3 * 2**30}
 """Disk space for the packages."""
 _HOST = re.compile(r"([A-Za-z0-9_][\w.-]*@)?[A-Za-z0-9_][\w.-]*", re.ASCII)
 _NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_FIXES = {
-    r"Host key verification failed|HOST IDENTIFICATION HAS CHANGED": "Connect once by hand: `ssh {host}`. Compare"
-    " the fingerprint with the one that the owner of the machine names.",
-    r"Permission denied|Too many authentication failures": "`ssh {host}` must work without a password:"
-    " add your key there with `ssh-copy-id {host}`, or unlock it with `ssh-add`.",
-    r"Could not resolve hostname .*(not known|No address)": "Check the spelling, or add the machine to ~/.ssh/config.",
-    r"onfiguration option|Bad owner|Can't open user config|keyword": "Correct your SSH configuration.",
-}
-"""What to do about refusals of `ssh`, by the words of its message."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +56,7 @@ class Ssh(RemotePlace):
     def offer(self, request: Request) -> Offer:
         """Check Python, disk and device of the machine, and the files of a request."""
         continues = self._checked(request.continues) if request.continues else ""
-        facts, files = self._ask("offer", continues), find_files(request)
+        facts, files = self._ask("offer", continues), check_files(request)
         gpus, wanted = facts["gpus"], get_path(request.config, "mesh", "device") or "auto"
         device = ("gpu" if gpus else "cpu") if wanted == "auto" else wanted
         sent = [each for path in files.values() for each in [path, *path.rglob("*")] if each.is_file()]
@@ -78,10 +69,9 @@ class Ssh(RemotePlace):
             (device == "gpu" and not gpus, "has no GPU that `nvidia-smi` lists.", "Set mesh.device=cpu."),
             (not facts["continues"], f"no longer has the checkpoint of {continues}.", "Start a new run."),
         ]
-        problems = find_upload_secrets(request, files)
-        for is_wrong, what, fix in checks:
-            problems += [problem_of("TP770", file=self.host, what=f"{self.host} {what}", next=fix)] if is_wrong else []
-        if problems:
+        wrong = [(f"{self.host} {what}", fix) for is_wrong, what, fix in checks if is_wrong]
+        if wrong:
+            problems = [problem_of("TP770", file=self.host, what=what, next=fix) for what, fix in wrong]
             raise ProblemError(problems, exit_code=3)
         target = find_target(gpus[0], len(gpus)) if device == "gpu" and len(set(gpus)) == 1 else None
         cores = f"{facts['cores']} CPU cores, {size(facts['memory_bytes'])}"
@@ -99,21 +89,16 @@ class Ssh(RemotePlace):
         """Write the folder of the session."""
         session = folder / request.run
         (session / "input").mkdir(parents=True)
-        asked = {
-            "run": request.run,
-            "place": self.host,
-            "device": get_path(request.config, "mesh", "device") or "auto",
-            "continues": self._checked(request.continues) if request.continues else None,
-        }
-        write_input(request, session / "input", asked)
-        for script in (MACHINE, MACHINE.with_name("session.py")):
-            shutil.copy(script, session)
+        device = get_path(request.config, "mesh", "device") or "auto"
+        continues = self._checked(request.continues) if request.continues else None
+        write_input(request, session / "input", {"place": self.host, "device": device, "continues": continues})
+        shutil.copy(MACHINE.with_name("session.py"), session)
 
     def submit(self, folder: Path) -> str:
         """Send the folder, unless it is there, and start the session, unless it was started."""
         [session] = folder.iterdir()
-        with self._call("submit", session.name, upload=session):
-            return f"{self.host}:{session.name}"
+        self._ask("submit", session.name, upload=session)
+        return f"{self.host}:{session.name}"
 
     def find(self, folder: Path) -> str | None:
         """Return the session that a prepared folder started. A run has its name alone."""
@@ -121,7 +106,7 @@ class Ssh(RemotePlace):
         return f"{self.host}:{session.name}" if self._ask("status", session.name) else None
 
     def status(self, reference: str) -> Status:
-        """Return the state of a session, from its process and exit code."""
+        """Return the state of a session, from its process and the last line of its log."""
         said = self._ask("status", self._checked(reference))
         return Status(**said or {"state": "failed", "message": f"{self.address(reference)} is not there any more."})
 
@@ -136,8 +121,10 @@ class Ssh(RemotePlace):
         with self._call("fetch", self._checked(reference)) as output:
             try:
                 with tarfile.open(fileobj=output, mode="r|") as tar:
-                    for member in tar:
-                        _extract(tar, member, folder)
+                    for member in tar:  # it comes from another machine, so nothing else is written
+                        is_output = member.name in {"bundle.zip", "session.log"} or member.name.startswith("runs/")
+                        if is_output and member.isfile() and ".." not in Path(member.name).parts:
+                            tar.extract(member, folder, filter="data")
             except tarfile.TarError as error:
                 message = f"The connection to {self.host} ended too early: {error}."
                 raise Unreachable(message) from error
@@ -158,13 +145,12 @@ class Ssh(RemotePlace):
         """Return the name in a reference after checking it. A runs folder may come from an untrusted source."""
         host, _, name = reference.rpartition(":")
         if host != self.host or not _NAME.fullmatch(name):
-            what = f"{reference!r} is not a session on {self.host}."
-            raise ProblemError([problem_of("TP773", file="session.json", what=what)], exit_code=2)
+            refuse("TP773", "session.json", f"{reference!r} is not a session on {self.host}.")
         return name
 
-    def _ask(self, *arguments: str) -> Any:
+    def _ask(self, *arguments: str, upload: Path | None = None) -> Any:
         """Return the answer to a call."""
-        with self._call(*arguments) as output:
+        with self._call(*arguments, upload=upload) as output:
             said = output.read()
         return json.loads(said or "null")
 
@@ -178,8 +164,7 @@ class Ssh(RemotePlace):
         """
         ssh = shlex.split(os.environ.get("TRAINPROOF_SSH") or "ssh")
         if shutil.which(ssh[0]) is None:
-            what, fix = f"The command `{ssh[0]}` is not installed.", "Install OpenSSH."
-            raise ProblemError([problem_of("TP770", file="ssh", what=what, next=fix)], exit_code=2)
+            refuse("TP770", "ssh", f"The command `{ssh[0]}` is not installed.", "Install OpenSSH.")
         program = MACHINE.read_bytes()
         there = shlex.join(["sh", "-c", PYTHONS, "sh", str(len(program)), *arguments])
         command = [*ssh, *(part for option in OPTIONS for part in ("-o", option)), "-T", "--", self.host, there]
@@ -202,35 +187,22 @@ class Ssh(RemotePlace):
                     raise
             errors.seek(0)
             if process.returncode:
-                raise self._failure(process.returncode, errors.read().decode("utf-8", "replace"))
+                self._refuse(process.returncode, errors.read().decode("utf-8", "replace"))
 
-    def _failure(self, code: int, said: str) -> Exception:
-        """Return the error of a call that failed."""
-        last = hide_secrets((said.strip().splitlines() or ["no message"])[-1].strip())
-        what, fix = f"{self.host} refuses: {last}", None
+    def _refuse(self, code: int, said: str) -> NoReturn:
+        """Raise the error of a call that failed."""
+        last = (said.strip().splitlines() or ["no message"])[-1].strip()
+        what = f"{self.host} refuses: {last}"
         if code == NO_PYTHON:
             what = f"{self.host} has no Python 3.11 to 3.14; `python3 --version` says: {last}"
-            fix = f"Install one there that `ssh {self.host} python3 --version` finds."
-        elif code < 0 or code == 255:  # of `ssh` itself
-            fix = next((fix.format(host=self.host) for words, fix in _FIXES.items() if re.search(words, said)), None)
-            if fix is None:
-                return Unreachable(f"{self.host} does not answer: {last}")
-        rule = "TP770" if fix else "TP773"
-        return ProblemError([problem_of(rule, file=self.host, what=what, next=fix)], exit_code=2)
+            refuse("TP770", self.host, what, f"Install one that `ssh {self.host} python3 --version` finds.")
+        if 0 < code < 255:
+            refuse("TP773", self.host, what)
+        if fix := find_fix(DATA["ssh"]["fixes"], said):  # of `ssh` itself
+            refuse("TP770", self.host, what, fix.format(host=self.host))
+        message = hide_secrets(f"{self.host} does not answer: {last}")
+        raise Unreachable(message)
 
 
 # A name that is neither an option of `ssh` nor a command for a shell.
 FAMILIES = {"ssh": lambda host: Ssh(host) if _HOST.fullmatch(host) else None}
-
-
-def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
-    """Write a file of the output of a session. It comes from another machine, so nothing else is written."""
-    name, source = Path(member.name), tar.extractfile(member) if member.isfile() else None
-    if (
-        source is not None
-        and ".." not in name.parts
-        and name.parts[:1] in [("bundle.zip",), ("session.log",), ("runs",)]
-    ):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        with (folder / name).open("wb") as file:
-            shutil.copyfileobj(source, file)

@@ -2,11 +2,11 @@
 
 ~/.trainproof/NAME/
     input/       request.json, the wheel, config.yaml and the files that it names
+    session.py   the program of the session
     runs/        run folders, with a link to the run that is continued
     lock         locked by the session as long as it lives; contains its process id
-    session.log  output
+    session.log  output, whose last line states how it ended
     cancelled    written when the session is cancelled
-    exit_code    written after the end
 """
 
 import json
@@ -29,6 +29,8 @@ if sys.platform != "win32":  # from where sessions are sent, but not where they 
 HOME = Path(os.environ.get("HOME", "."), ".trainproof")  # SSH sets it
 READY = "trainproof is ready"
 """Line before the answer, because shells may print greetings."""
+RESULT, RESUMABLE = "trainproof session: ", 5
+"""Start of the last line of the log, and exit code of a run that can be continued, as in `session.py`."""
 
 
 def offer(continues: str = "") -> dict[str, Any]:
@@ -56,35 +58,25 @@ def submit(name: str) -> None:
                 tar.extractall(part)  # noqa: S202 - the user's own upload
             with suppress(OSError):  # an earlier call, whose connection was lost, may have come first
                 Path(part, name).rename(HOME / name)
-    try:
-        lock = (HOME / name / "lock").open("x")
-    except FileExistsError:
-        return
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    command = [sys.executable, str(HOME / name / "ssh_machine.py"), "run", name]
-    with lock, (HOME / name / "session.log").open("ab") as log:
-        # It outlives the connection, and holds the lock until it ends.
-        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-        child = subprocess.Popen(command, start_new_session=True, pass_fds=[lock.fileno()], **streams)
-        lock.write(str(child.pid))
-
-
-def run(name: str) -> None:
-    """Run a session in an environment of its own, and write its exit code."""
-    signal.signal(signal.SIGINT, lambda *_: None)  # sent to all processes of the session; the run handles it
-    folder, environment = HOME / name, HOME / name / "venv"
-    (folder / "runs").mkdir()
-    request = json.loads((folder / "input" / "request.json").read_text("utf-8"))
-    if old := request["continues"]:
-        (folder / "runs" / old).symlink_to(HOME / old / "runs" / old)
-    code = subprocess.run([sys.executable, "-m", "venv", str(environment)], check=False).returncode
-    if code == 0:
+    folder = HOME / name
+    with (folder / "session.log").open("ab") as log, suppress(FileExistsError), (folder / "lock").open("x") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (folder / "runs").mkdir()
+        if old := json.loads((folder / "input" / "request.json").read_text("utf-8"))["continues"]:
+            (folder / "runs" / old).symlink_to(HOME / old / "runs" / old)
         own = {"TRAINPROOF_INPUT": str(folder / "input"), "TRAINPROOF_WORKING": str(folder), "PYTHONUNBUFFERED": "1"}
-        command = [str(environment / "bin" / "python"), str(folder / "session.py")]
-        code = subprocess.run(command, cwd=folder, env={**os.environ, **own}, check=False).returncode
-    shutil.rmtree(environment, ignore_errors=True)
-    (folder / "exit_code.part").write_text(str(code))
-    (folder / "exit_code.part").rename(folder / "exit_code")  # never read half-written
+        # It outlives the connection, and holds the lock until it ends.
+        child = subprocess.Popen(
+            [sys.executable, str(folder / "session.py")],
+            cwd=folder,
+            env={**os.environ, **own, "TRAINPROOF_ENVIRONMENT": str(folder / "venv")},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=[lock.fileno()],
+        )
+        lock.write(str(child.pid))
 
 
 def _process(name: str) -> int | None:
@@ -99,15 +91,18 @@ def _process(name: str) -> int | None:
 
 def status(name: str) -> dict[str, str] | None:
     """Return state and message of a session, or None if it was not started or was removed."""
-    folder, state = HOME / name, {"state": "running", "message": ""}
+    folder = HOME / name
     if not (folder / "lock").exists():
         return None
     if _process(name) is not None:
-        return state
-    if not (folder / "exit_code").exists():
-        return {"state": "failed", "message": "The session was killed, or the machine was restarted."}
-    is_good = (folder / "exit_code").read_text() == "0"
-    return state | {"state": "cancelled" if (folder / "cancelled").exists() else "succeeded" if is_good else "failed"}
+        return {"state": "running"}
+    if (folder / "cancelled").exists():
+        return {"state": "cancelled"}
+    last = (folder / "session.log").read_text("utf-8", "replace").rstrip().rpartition("\n")[2]
+    with suppress(ValueError):
+        code = json.loads(last.removeprefix(RESULT))["exit_code"]
+        return {"state": "succeeded" if code in {0, RESUMABLE} else "failed"}
+    return {"state": "failed", "message": "The session was killed, or the machine was restarted."}
 
 
 def logs(name: str) -> None:
@@ -147,12 +142,10 @@ def release(name: str, is_complete: str) -> None:
 
 if __name__ == "__main__":
     verb, *values = sys.argv[1:]
-    if verb != "run":
-        sys.stdout.write(READY + "\n")
-        sys.stdout.flush()
+    print(READY, flush=True)
     try:
         answer = globals()[verb](*values)
     except (OSError, tarfile.TarError) as error:
         sys.exit(str(error))
     if answer is not None:
-        sys.stdout.write(json.dumps(answer))
+        print(json.dumps(answer))

@@ -7,7 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import zipfile
+from collections.abc import Mapping
 from importlib.metadata import distribution
 from io import BytesIO
 from pathlib import Path
@@ -16,91 +17,61 @@ from urllib.parse import unquote, urlparse
 
 from filelock import FileLock
 
-from evidence.bundle.secrets import SECRET, find_secrets, hide_secrets, scan_file
+from evidence.bundle.secrets import SECRET, find_secrets, scan_file
 from evidence.writing import write_json, write_text
-from launch.places.place import Request
-from schemas.problems import Problem, ProblemError, problem_of
+from launch.places.place import Request, refuse
+from schemas.problems import ProblemError, problem_of
 from schemas.reading import get_path, write_yaml
 
 
-def find_upload_secrets(request: Request, files: Mapping[str, Path]) -> list[Problem]:
-    """Return the secrets in the configuration and the files of a request."""
-    problems = [problem for name, path in files.items() for problem in _scan(path, name)]
+def collect_files(request: Request) -> tuple[dict[str, Path], Any]:
+    """Return the files and folders that a configuration names by their names at the place, and it with these names."""
+    files: dict[str, Path] = {}
+
+    def rename(value: Any, key: str) -> Any:
+        if isinstance(value, Mapping):
+            return {name: rename(each, f"{key}.{name}") for name, each in value.items()}
+        if isinstance(value, list):
+            return [rename(each, key) for each in value]
+        is_word = key.endswith((".name", ".mode", ".kind")) and not key.endswith(".model.name")
+        text, colon, rest = value.partition(":") if isinstance(value, str) and not is_word else ("", "", "")
+        path = request.working_folder / text
+        if not text or not os.path.exists(path):  # noqa: PTH110 - pathlib raises for a text longer than any path
+            return value
+        name = path.resolve().name
+        while files.get(name, path) != path or name in {"config.yaml", "request.json"}:
+            name = f"other-{name}"
+        files[name] = path
+        return name + colon + rest
+
+    config = rename(request.config, "")
+    return files, config
+
+
+def check_files(request: Request) -> dict[str, Path]:
+    """Return the files of a request; raise `ProblemError` (exit code 3) if they or the configuration hold secrets."""
+    files, _ = collect_files(request)
+    problems = []
+    for name, path in files.items():
+        for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if each.is_file() and each.suffix not in {".safetensors", ".gguf", ".parquet"}:
+                problems += scan_file(each, name if each == path else f"{name}/{each.relative_to(path)}")
     for pattern, line, shown in find_secrets(BytesIO(write_yaml(dict(request.config)).encode())):
         what = f"Line {line} holds {pattern.kind}: {shown}."
-        problems += [problem_of(SECRET, file="config.yaml", what=what)] if pattern.code == SECRET else []
-    return problems
+        problems.append(problem_of(pattern.code, file="config.yaml", what=what))
+    if secrets := [problem for problem in problems if problem.code == SECRET]:
+        raise ProblemError(secrets, exit_code=3)
+    return files
 
 
 def write_input(request: Request, folder: Path, asked: Mapping[str, Any]) -> None:
     """Write what `session.py` reads: `config.yaml`, the files that it names, the wheel and `request.json`."""
-    files = find_files(request)
-    names = {str(path): name for name, path in files.items()}
-    write_text(folder / "config.yaml", write_yaml(rename_files(request, names)))
+    files, config = collect_files(request)
+    write_text(folder / "config.yaml", write_yaml(config))
     for name, path in files.items():
         (shutil.copytree if path.is_dir() else shutil.copyfile)(path, folder / name)
     build_wheel(folder)
-    write_json(folder / "request.json", dict(asked))
-
-
-def find_files(request: Request) -> dict[str, Path]:
-    """Return the files and folders that a configuration names, by their names in the dataset."""
-    found: dict[str, Path] = {}
-    for text in _texts(request.config):
-        path = request.working_folder / text.partition(":")[0]
-        if text and _exists(path) and path not in found.values():
-            name = path.resolve().name
-            while name in found or name in {"config.yaml", "request.json"}:
-                name = f"other-{name}"
-            found[name] = path
-    return found
-
-
-def _exists(path: Path) -> bool:
-    """Return whether a path exists. A text that is too long for a path, such as a system prompt, does not."""
-    try:
-        return path.exists()
-    except OSError:
-        return False
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in a configuration that can be a path."""
-    if isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from () if key in {"name", "mode", "kind"} and not isinstance(each, Mapping) else _texts(each)
-        if isinstance(value.get("model"), Mapping):
-            yield from _texts(value["model"].get("name"))
-    elif isinstance(value, list):
-        for each in value:
-            yield from _texts(each)
-    elif isinstance(value, str):
-        yield value
-
-
-def rename_files(request: Request, names: Mapping[str, str]) -> Any:
-    """Return the configuration with the names that its files have in the dataset."""
-
-    def rename(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: rename(each) for key, each in value.items()}
-        if isinstance(value, list):
-            return [rename(each) for each in value]
-        if isinstance(value, str) and value:
-            text, colon, rest = value.partition(":")
-            new = names.get(str(request.working_folder / text))
-            return value if new is None else new + colon + rest
-        return value
-
-    return rename(request.config)
-
-
-def _scan(path: Path, name: str) -> Iterator[Any]:
-    """Yield the secrets in a file, or in the files of a folder."""
-    for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        if each.is_file() and each.suffix not in {".safetensors", ".gguf", ".parquet"}:
-            found = scan_file(each, name if each == path else f"{name}/{each.relative_to(path)}")
-            yield from (problem for problem in found if problem.code == SECRET)
+    write_json(folder / "request.json", {"run": request.run, **asked})
 
 
 def build_wheel(folder: Path) -> None:
@@ -117,11 +88,8 @@ def build_wheel(folder: Path) -> None:
         with FileLock(scratch / "wheel.lock"):  # two builds at once would share their files
             done = subprocess.run(build, capture_output=True, text=True, check=False)
         if done.returncode:
-            what = f"The wheel of {source} cannot be built: {first_line(done.stderr)}"
-            raise ProblemError([problem_of("TP770", file=source, what=what)], exit_code=2)
+            refuse("TP770", source, f"The wheel of {source} cannot be built: {first_line(done.stderr)}")
         return
-    import zipfile
-
     target = folder / f"trainproof-{installed.version}-py3-none-any.whl"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as wheel:
         for file in installed.files or ():
@@ -131,4 +99,4 @@ def build_wheel(folder: Path) -> None:
 
 def first_line(said: str) -> str:
     """Return the first line of an output."""
-    return hide_secrets(next((line.strip() for line in said.splitlines() if line.strip()), "no message"))
+    return next((line.strip() for line in said.splitlines() if line.strip()), "no message")

@@ -66,7 +66,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServe
     yield server
     for lock in server.home.glob(".trainproof/*/lock"):
         for each in psutil.process_iter(["cmdline"]):
-            if str(lock.parent / "ssh_machine.py") in (each.info["cmdline"] or []):
+            if str(lock.parent / "session.py") in (each.info["cmdline"] or []):
                 each.kill()
     server.stop()
 
@@ -141,7 +141,6 @@ def played(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
             (session / "input").mkdir(parents=True)
             (session / "input" / "request.json").write_text(json.dumps({"continues": None}))
             (session / "session.py").write_text(PLAYED)
-            (session / "ssh_machine.py").write_bytes(ssh.MACHINE.read_bytes())
             (session / "played.zip").write_bytes(content)
             (session / "sha256").write_text(sha256(sent_as or content).hexdigest())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from evidence.extras import need
 from evidence.targets import load_target
 from evidence.writing import as_json_text
 from schemas.formats import NOTHING, join_lines, visible
-from schemas.problems import ProblemError
+from schemas.problems import Problem, collect_problems
 from schemas.reading import get_number
 from schemas.render import render_json
 from trainproof.cli.options import RUNS, AsJson, Force, Phases, Root, Settings, SmokeConfig, load_phases
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 
 queue = typer.Typer(no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
-NO_CONFIG = "Pass --config FILE or --phases FILE."
-
+REMOTE_PLACES = "kaggle-tpu, kaggle-gpu, ray or ssh:HOST"  # for help texts, which do not import `launch.places`
 JobName = Annotated[str, typer.Argument(help="Job or run name, as in `trainproof queue list`.")]
 
 
@@ -46,9 +46,7 @@ def add(
     smoke_config: SmokeConfig = None,
     settings: Settings = None,
     force: Force = False,
-    place: Annotated[
-        str, typer.Option(help="Where it runs: local, kaggle-tpu, kaggle-gpu, ray or ssh:HOST.")
-    ] = "local",
+    place: Annotated[str, typer.Option(help=f"Where it runs: local, {REMOTE_PLACES}.")] = "local",
     root: Root = RUNS,
 ) -> None:
     """Add a run to the queue. It starts when its device is free, even if this terminal is closed."""
@@ -56,18 +54,14 @@ def add(
     need("queue", "train")
     from launch.phases import queue_phases
     from launch.queue import start
-    from trainer.config.load import load_config
     from trainer.config.tree import to_document
 
     if phases is not None:
         file = load_phases(phases, given, "force", "place", "root", place=place)
         _print_queued(*queue_phases(root, phases, *file, force=force, place=place))
         return
-    if config is None:
-        raise typer.BadParameter(NO_CONFIG)
-    mode = "smoke" if smoke_config else None
-    loaded = load_config(config, overlay=smoke_config, flags={"mode": mode}, settings=settings or ())
-    _print_queued(start(root, to_document(loaded), force=force, place=place))
+    config_document = to_document(_load(config, smoke_config, settings))
+    _print_queued(start(root, config_document, force=force, place=place))
 
 
 @queue.command("list")
@@ -167,15 +161,23 @@ def continue_(root: Root = RUNS) -> None:
     start_worker(root)
 
 
+def _load(config: Path | None, smoke_config: Path | None, settings: list[str] | None) -> Config:
+    """Load the configuration of `--config`."""
+    from trainer.config.load import load_config
+
+    if config is None:
+        message = "Pass --config FILE or --phases FILE."
+        raise typer.BadParameter(message)
+    mode = "smoke" if smoke_config else None
+    return load_config(config, overlay=smoke_config, flags={"mode": mode}, settings=settings or ())
+
+
 def _print_queued(*jobs: Job) -> None:
     sys.stdout.write(join_lines(f"{job.run} is queued as {job.job_id}." for job in jobs))
 
 
 def push(
-    to: Annotated[
-        str,
-        typer.Option(help="Place: kaggle-tpu, kaggle-gpu, ray or ssh:HOST; with --print also slurm, sky or jobset."),
-    ],
+    to: Annotated[str, typer.Option(help=f"Place: {REMOTE_PLACES}; with --print also slurm, sky or jobset.")],
     config: Annotated[Path | None, typer.Option(help="Configuration file.")] = None,
     phases: Phases = None,
     smoke_config: SmokeConfig = None,
@@ -188,9 +190,7 @@ def push(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before it is sent.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the run.")] = False,
     print_: Annotated[bool, typer.Option("--print", help="Print the file for slurm, sky or jobset.")] = False,
-    on: Annotated[
-        str | None, typer.Option(help="With --print: machine of a node, as in `trainproof plan --on`.")
-    ] = None,
+    on: Annotated[str | None, typer.Option(help="With --print: machine of a node, as in `plan --on`.")] = None,
     nodes: Annotated[int, typer.Option(min=1, help="With --print: number of machines.")] = 1,
     root: Root = RUNS,
 ) -> None:
@@ -199,35 +199,32 @@ def push(
     need("push", "train")
     from launch.jobs import LOCAL
     from launch.phases import find_runs, queue_phases
-    from launch.places import PLACES, get_place
+    from launch.places import NAMES, get_place
     from launch.places.place import RemotePlace
     from launch.places.printed import FORMATS
     from launch.queue import start
     from launch.remote import print_output
-    from trainer.config.load import load_config
     from trainer.config.tree import build_config, to_document
 
-    mode = "smoke" if smoke_config else None
     if print_ or to in FORMATS or on is not None or nodes > 1:
         if not print_ or to not in FORMATS or on is None or config is None:
             message = f"{', '.join(FORMATS)} can only be printed, for you to submit: with --print and --on MACHINE."
             raise typer.BadParameter(message, param_hint="--to")
-        loaded = load_config(config, overlay=smoke_config, flags={"mode": mode}, settings=settings or ())
+        loaded = _load(config, smoke_config, settings)
         sys.stdout.write(FORMATS[to](_plan_task(loaded, on, nodes=nodes, root=root, force=force)))
         return
     place = get_place(to)
     if to == LOCAL:
-        message = f"{to} is this machine. Use `trainproof train`, or one of: {', '.join(set(PLACES) - {to})}."
+        others = ", ".join(name for name in NAMES if name != to)
+        message = f"{to} is this machine. Use `trainproof train`, or one of: {others}."
         raise typer.BadParameter(message, param_hint="--to")
     if phases is not None:
         allowed = ("to", "force", "check", "as_json", "yes", "detach", "nodes", "root")
         file = load_phases(phases, given, *allowed, place=to)
         done = {name for name, run in find_runs(root, file[1]).items() if run.succeeded}
         configs = [build_config(phase.config) for phase in file[1] if phase.name not in done]
-    elif config is not None:
-        configs = [load_config(config, overlay=smoke_config, flags={"mode": mode}, settings=settings or ())]
     else:
-        raise typer.BadParameter(NO_CONFIG)
+        configs = [_load(config, smoke_config, settings)]
     is_possible = _show_offers(place, configs, force=force, as_json=as_json)
     if check or as_json:
         raise typer.Exit(0 if is_possible else 3)
@@ -251,8 +248,8 @@ def _show_offers(place: Place, configs: Sequence[Config], *, force: bool, as_jso
     from trainer.planning.plan import describe_offers
 
     requests = [Request(run=each.name, config=to_document(each), working_folder=Path.cwd()) for each in configs]
-    rows, findings = list[tuple[str, str]](), list[dict[str, Any]]()
-    try:
+    rows, problems = list[tuple[str, str]](), list[Problem]()
+    with collect_problems(problems) if as_json else nullcontext():
         if isinstance(place, RemotePlace):
             offers = [ask(partial(place.offer, request)) for request in requests]
             rows = describe_offers(configs, offers, force=force)
@@ -260,22 +257,18 @@ def _show_offers(place: Place, configs: Sequence[Config], *, force: bool, as_jso
             for request in requests:
                 place.check(request.config)
             rows = [("cluster", "has the devices; nothing is sent, because its machines share the runs folder")]
-    except ProblemError as error:
-        if not as_json:
-            raise
-        findings = render_json(error.problems)
     if as_json:
-        sys.stdout.write(as_json_text({"asked_at": now(), "rows": rows, "findings": findings}))
+        sys.stdout.write(as_json_text({"asked_at": now(), "rows": rows, "findings": render_json(problems)}))
     else:
         sys.stdout.write(join_lines(f"{name:<8} {text}" for name, text in rows))
-    return not findings
+    return not problems
 
 
 def _plan_task(config: Config, on: str, *, nodes: int, root: Path, force: bool) -> Task:
     """Plan a run for a file to print, with a time limit that is well above the plan."""
     from launch.places.place import Request
     from launch.places.printed import Task
-    from launch.places.upload import find_files, find_upload_secrets
+    from launch.places.upload import check_files
     from launch.queue import name_run
     from trainer.config.tree import to_document
     from trainer.planning.plan import PlanOptions, plan_config, refuse_what_does_not_fit
@@ -290,16 +283,10 @@ def _plan_task(config: Config, on: str, *, nodes: int, root: Path, force: bool) 
     hours = get_number(plan, "time", "hours", "high")
     run = name_run(config.name, datetime.now(UTC))
     request = Request(run=run, config=to_document(config), working_folder=Path.cwd())
-    if secrets := find_upload_secrets(request, find_files(request)):
-        raise ProblemError(secrets, exit_code=3)
-    return Task(
-        request=request,
-        root=root,
-        target=target,
-        nodes=nodes,
-        minutes=None if hours is None else round(hours * 90) + 20,
-        options=("--force",) if force else (),
-    )
+    check_files(request)
+    minutes = None if hours is None else round(hours * 90) + 20
+    options = ("--force",) if force else ()
+    return Task(request=request, root=root, target=target, nodes=nodes, minutes=minutes, options=options)
 
 
 def sweep(
