@@ -14,9 +14,9 @@ import streamlit as st
 
 from dashboard.shared import reading
 from dashboard.shared.charts import foreign_run
-from dashboard.shared.charts.curves import draw_curves, load_line
 from dashboard.shared.form import format_yaml
 from dashboard.shared.parts import markup, progress, run_box
+from dashboard.shared.parts.curves import draw_curves, load_line
 from dashboard.shared.parts.run_box import MAX_SIDE_BY_SIDE
 from dashboard.shared.words import GRADES, STATUSES, Sign, both_ends, csv_text, glimpse, label, shorten
 from evidence import layout

@@ -14,11 +14,11 @@ import streamlit as st
 
 from dashboard.shared import form, reading
 from dashboard.shared.charts import foreign_run
-from dashboard.shared.charts.curves import stack_panels
 from dashboard.shared.charts.theme import Palette, choose_unit
 from dashboard.shared.files import read_log
 from dashboard.shared.form import format_yaml
 from dashboard.shared.parts import markup, plan_answer
+from dashboard.shared.parts.curves import stack_panels
 from dashboard.shared.parts.problems import show as show_problems
 from dashboard.shared.tables import headline
 from dashboard.shared.words import (

@@ -9,8 +9,8 @@ from pathlib import Path
 import streamlit as st
 
 from dashboard.shared import configs, reading, state
-from dashboard.shared.charts import curves, foreign_run
-from dashboard.shared.parts import gate, markup, progress, replay, run_box
+from dashboard.shared.charts import foreign_run
+from dashboard.shared.parts import curves, gate, markup, progress, replay, run_box
 from dashboard.shared.parts.run_box import choose_run
 from dashboard.shared.tables import headline
 from dashboard.shared.words import GRADES, STATUSES

@@ -17,9 +17,9 @@ from pages import Open, figure, job_in, labels, press, said
 from synthetic import read_rows, write_rows, write_run
 
 from dashboard.shared import state
-from dashboard.shared.charts.curves import RunLine, curves_csv
 from dashboard.shared.charts.theme import LIGHT
 from dashboard.shared.files import Tail
+from dashboard.shared.parts.curves import RunLine, curves_csv
 from dashboard.shared.parts.progress import COMPILING
 from dashboard.views.run.sections import machine_figure, machine_rows, settings_frame
 from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from dashboard.shared.charts import foreign_run
-from dashboard.shared.charts.curves import (
+from dashboard.shared.charts.theme import LIGHT
+from dashboard.shared.files import Series
+from dashboard.shared.parts.curves import (
     DASHES,
     DOUBTFUL_DASH,
     POINTS,
@@ -27,8 +29,6 @@ from dashboard.shared.charts.curves import (
     smooth,
     thin,
 )
-from dashboard.shared.charts.theme import LIGHT
-from dashboard.shared.files import Series
 from evidence.imports.folder import read_tool_folder
 from evidence.imports.run import Citation, FileReading, ImportedRun, MetricRow
 from schemas.catalog import number_names
