@@ -61,6 +61,7 @@ State = Literal[
 ]
 """`stopping`: cancelled, but still running. `cancelled`: stopped before the run began. `lost`: the process is gone
 without an exit code, for example after a power cut. `unsealed`: queued by someone else, so it is not started."""
+NO_JOBS: Mapping[str, bool] = MappingProxyType({})
 ENDED: frozenset[State] = frozenset({"succeeded", "interrupted", "refused", "failed", "cancelled", "lost", "unsealed"})
 STOPPED_BEFORE_RUN = 130
 """Exit code of a run that was stopped before it had a folder, as in shells."""
@@ -139,7 +140,7 @@ def enqueue(
     force: bool = False,
     device: str = ANY_DEVICE,
     place: str = LOCAL,
-    after: Mapping[str, bool] = MappingProxyType({}),
+    after: Mapping[str, bool] = NO_JOBS,
 ) -> Job:
     """Add a job to the end of the queue.
 

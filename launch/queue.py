@@ -26,6 +26,7 @@ from launch.jobs import (
     ANY_DEVICE,
     DEVICES,
     LOCAL,
+    NO_JOBS,
     POSITION,
     Job,
     enqueue,
@@ -50,61 +51,67 @@ _RUN_TIME = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
 _MAX_NAME = 100
 
 
-def start(root: Path, config: Mapping[str, Any], *, force: bool = False, place: str = LOCAL, **waits: Any) -> Job:
+def start(
+    root: Path,
+    config: Mapping[str, Any],
+    *,
+    force: bool = False,
+    place: str = LOCAL,
+    after: Mapping[str, bool] = NO_JOBS,
+) -> Job:
     """Queue a run of a valid configuration at a place that `launch.places` knows, and start a worker if needed.
 
-    `waits` is `after`, the jobs that it waits for, as `enqueue` has it.
+    `after` has the jobs that it waits for, as in `enqueue`.
 
     Raises:
         ProblemError: The place is unknown or cannot run it, or the file system does not support file locks.
     """
     get_place(place).check(config)
     name, text = str(config.get("name", "run")), write_yaml(dict(config))
-    waits |= {"config": text, "force": force, "device": _device(config), "place": place}
-    return _put(root, name, working_folder=Path.cwd(), **waits)
+    return _put(root, name, None, config=text, force=force, device=_device(config), place=place, after=after)
 
 
-def resume(root: Path, run: Run, *, stopped: Job | None = None, **waits: Any) -> Job:
-    """Queue the continuation of a stopped run as a new run; `waits` as in `start`.
+def resume(root: Path, run: Run, *, stopped: Job | None = None, after: Mapping[str, bool] = NO_JOBS) -> Job:
+    """Queue the continuation of a stopped run as a new run; `after` as in `start`.
 
     A forced run is forced again. If this user queued the stopped run, its job gives working folder and place, and at a
     remote place the configuration, whose files are sent again.
     """
-    is_remote = stopped is not None and stopped.is_own and isinstance(find_place(stopped.place), RemotePlace)
+    own = stopped if stopped is not None and stopped.is_own else None
+    is_remote = own is not None and isinstance(find_place(own.place), RemotePlace)
     return _put(
         root,
         run.path.name,
-        config=refuse_link(stopped.folder / CONFIG).read_text("utf-8") if stopped and is_remote else None,
+        own,
+        config=_read_config(own) if own is not None and is_remote else None,
         resumes=run.path.name,
         force=is_forced(run.plan, run.manifest),
-        working_folder=_working_folder(stopped),
         device=_device(run.config or {}),
-        place=stopped.place if stopped is not None and stopped.is_own else LOCAL,
-        **waits,
+        place=own.place if own is not None else LOCAL,
+        after=after,
     )
 
 
 def retry(root: Path, job: Job) -> Job:
     """Queue a job again as a new run."""
-    return _put(
-        root,
-        job.run,
-        config=refuse_link(job.folder / CONFIG).read_text("utf-8", "replace")
-        if (job.folder / CONFIG).exists()
-        else None,
-        resumes=job.resumes,
-        force=job.force,
-        working_folder=_working_folder(job),
-        device=job.device,
-        place=job.place,
-    )
+    same = {name: getattr(job, name) for name in ("resumes", "force", "device", "place")}
+    return _put(root, job.run, job, config=_read_config(job), **same)
 
 
-def _put(root: Path, name: str, **request: Any) -> Job:
-    """Queue a run with a new id that is made from a name, and start a worker."""
+def _read_config(job: Job) -> str | None:
+    path = job.folder / CONFIG
+    return refuse_link(path).read_text("utf-8", "replace") if path.exists() else None
+
+
+def _put(root: Path, name: str, earlier: Job | None, **request: Any) -> Job:
+    """Queue a run with a new id that is made from a name, and start a worker.
+
+    The working folder is that of the earlier job if this user queued it, otherwise the current folder.
+    """
     lock.refuse_without_locks(launch_folder(root))
     now = datetime.now(UTC)
-    job = enqueue(root.resolve(), run=name_run(name, now), now=now, **request)
+    folder = Path(earlier.working_folder) if earlier is not None and earlier.is_own else Path.cwd()
+    job = enqueue(root.resolve(), run=name_run(name, now), now=now, working_folder=folder, **request)
     # Without a worker the job waits, and page and command line offer to continue the queue. An error would make users
     # queue the run twice.
     with suppress(OSError):
@@ -122,11 +129,6 @@ def _device(config: Mapping[str, Any]) -> str:
     """Return the device of a configuration, or `ANY_DEVICE`."""
     device = get_path(config, "mesh", "device")
     return str(device) if device in DEVICES else ANY_DEVICE
-
-
-def _working_folder(job: Job | None) -> Path:
-    """Return the working folder of an earlier job if this user queued it, otherwise the current folder."""
-    return Path(job.working_folder) if job is not None and job.is_own else Path.cwd()
 
 
 def cancel(job: Job) -> None:

@@ -210,7 +210,7 @@ class Sweep:
             if job is not None and job.state in {"interrupted", "lost"} and "step" not in trial.user_attrs:
                 run = read_run(self.root / job.run)
                 again = (
-                    queue.resume(self.root, run, after=job) if queue.can_resume(run) else queue.retry(self.root, job)
+                    queue.resume(self.root, run, stopped=job) if queue.can_resume(run) else queue.retry(self.root, job)
                 )
                 trial.set_user_attr("run", again.run)
 

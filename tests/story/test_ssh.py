@@ -119,7 +119,7 @@ def test_a_cancelled_run_is_fetched_and_continued_there(server, root):
     assert any((folder / "runs" / job.run / "checkpoints").iterdir())
     assert not (root / job.run / "checkpoints").exists()
     run, after = queue.find_resumable(root, Path(job.run))
-    again = queue.resume(root, run, after=after)
+    again = queue.resume(root, run, stopped=after)
     wait_for(lambda: "resumed from step" in output(again), 240)
     queue.cancel(again)
     wait_for(lambda: now(again).has_ended, 240)

@@ -51,8 +51,8 @@ def load_phases(
     from trainer.config.load import load_config
     from trainer.config.tree import to_document
 
-    is_unset = {name: value is None or value is False for name, value in given.items()}
-    if others := [name for name in given if not is_unset[name] and name not in {"phases", *allowed}]:
-        message = f"--phases takes every setting from its file: omit {', '.join(others)}."
+    stated = {name for name, value in given.items() if value is not None and value is not False}
+    if others := stated - {"phases", *allowed}:
+        message = f"--phases takes every setting from its file: omit {', '.join(sorted(others))}."
         raise typer.BadParameter(message)
     return read_phases(path, lambda source, stated: to_document(load_config(source, settings=stated)), place=place)

@@ -287,10 +287,8 @@ def phases_text(plans: dict[str, dict[str, Any]]) -> str:
         rows.append((name, f"{size(plan['need_bytes'])} of {size(plan['available_bytes'])}", plan["verdict"], hours))
     total = {end: sum(time["hours"][end] for time in times) for end in ("low", "likely", "high")}
     text = f"All phases: {_band(total)} hours, likely {total['likely']:.2g}"
-    if week := times[0]["week_seconds"] if times else None:
-        text += (
-            f", {_band({end: each * 3600 / week for end, each in total.items()}, '.0%')} of {week / 3600:g} h a week"
-        )
+    if week := (times[0]["week_seconds"] or 0) / 3600 if times else 0:
+        text += f", {_band({end: each / week for end, each in total.items()}, '.0%')} of {week:g} h a week"
     return f"{target_title(next(iter(plans.values()))['target'])}:\n{align(rows)}{text}.\n"
 
 

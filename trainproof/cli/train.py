@@ -259,30 +259,31 @@ def _train_phases(path: Path, given: dict[str, object], root: Path, *, force: bo
 
     document, phases = load_phases(path, given, "output", "force", "check")
     runs, problems = find_runs(root, phases), list[Problem]()
-    trained = {name for name, run in runs.items() if run.succeeded}
     with scratch_folder("trainproof-phases-") as scratch:
 
         def train_phase(title: str, config: dict[str, Any], **options: Any) -> int:
             write_text(scratch / CONFIG, write_yaml(config))
             return _run(title, lambda: train(config=scratch / CONFIG, force=force, **options))
 
-        for phase in (phase for phase in phases if phase.name not in trained):
+        waiting = [phase for phase in phases if phase.name not in runs or not runs[phase.name].succeeded]
+        for phase in waiting:
             with collect_problems(problems):
                 train_phase(f"Check of phase {phase.name}", phase.config, check=True)
         if problems:
             raise ProblemError(problems, exit_code=2)
-        for phase in () if check else phases:
-            if phase.name in trained:
-                typer.echo(f"\nPhase {phase.name} is trained: {runs[phase.name].path}")
-                continue
+        if check:
+            return 0
+        for name, run in runs.items():
+            if run.succeeded:
+                typer.echo(f"\nPhase {name} is trained: {run.path}")
+        for phase in waiting:
             stopped = runs[phase.name].path if phase.name in runs else None
             config = phase.start_config(path, runs[phase.parent.name].path if phase.parent else None)
             folder = root / new_run_id(config["name"], datetime.now(UTC))
             if code := train_phase(f"Phase {phase.name}", config, output=folder, resume=stopped):
                 return code
             runs = find_runs(root, phases)
-    if not check:
-        _merge_and_pack(document, phases, {name: run.path for name, run in runs.items()})
+    _merge_and_pack(document, phases, {name: run.path for name, run in runs.items()})
     return 0
 
 
@@ -293,16 +294,16 @@ def _merge_and_pack(document: dict[str, Any], phases: list[Phase], runs: dict[st
     from trainer.recorder.progress import Watch
     from trainproof.cli.submit import package
 
-    merge, name = document.get("merge", {"weights": {}}), document["name"]
-    adapters = {runs[phase] / ADAPTER: weight for phase, weight in merge["weights"].items()}
-    for phase in [phase.first for phase in phases if phase.name in merge["weights"]][:1]:
+    merge, name = document.get("merge", {}), document["name"]
+    weights, dtype = merge.get("weights", {}), merge.get("dtype")
+    if phase := next((phase for phase in phases if phase.name in weights), None):
         base, revision = phase.config["model"]["name"], phase.config["model"]["revision"]
-        if phase.parent is not None:
-            base, revision = str(runs[phase.parent.name] / EXPORT), None
-        named, dtype = [f"{folder}={weight}" for folder, weight in adapters.items()], merge.get("dtype")
+        if phase.base is not None:
+            base, revision = str(runs[phase.base.name] / EXPORT), None
+        named = [f"{runs[each] / ADAPTER}={weight}" for each, weight in weights.items()]
         with Watch() as watch:
-            for folder in (folder for folder in adapters if not folder.exists()):
-                export_run(folder.parent, None, watch, adapter=True, model=base)
+            for run in (runs[each] for each in weights if not (runs[each] / ADAPTER).exists()):
+                export_run(run, None, watch, adapter=True, model=base)
         merged = BUNDLES / f"{name}-{sha256_json([base, revision, named, dtype])[:8]}"
         if not merged.exists():
             merge_named(base, named, merged, dtype=dtype, revision=revision)
