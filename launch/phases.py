@@ -37,7 +37,7 @@ class Phase:
 
     @property
     def sha256(self) -> str:
-        """Hash of its configuration and those of all parents."""
+        """Hash of its configuration and the configurations of all parents."""
         return sha256_json([self.config, self.parent.sha256 if self.parent else None])
 
     @property

@@ -106,7 +106,7 @@ def _read_config(job: Job) -> str | None:
 def _put(root: Path, name: str, earlier: Job | None, **request: Any) -> Job:
     """Queue a run with a new id that is made from a name, and start a worker.
 
-    The working folder is that of the earlier job if this user queued it, otherwise the current folder.
+    Run it in the working folder of the earlier job if this user queued that job, otherwise in the current folder.
     """
     lock.refuse_without_locks(launch_folder(root))
     now = datetime.now(UTC)

@@ -85,7 +85,7 @@ class TaskResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A question to trainproof, asked or not. Methods that write raise `OSError` if that fails.
+    """A command of trainproof in the background, started or not. Methods that write raise `OSError` if that fails.
 
     Attributes:
         folder: Folder of the task. It may not exist.

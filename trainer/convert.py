@@ -177,7 +177,7 @@ def _walk(document: Mapping[Any, Any], path: Names = ()) -> Iterator[tuple[Names
 
 
 def recognize(document: Mapping[Any, Any]) -> str | None:
-    """Return the trainer whose keys a configuration has, or None: `base_model` and `datasets` are those of axolotl."""
+    """Return the trainer whose keys a configuration has, or None; axolotl has `base_model` and `datasets`."""
     forms, paths = _tables()["forms"], [path for path, _ in _walk(document)]
     names = {_plain(path[-1]) for path in paths if _names(path)}
     found = {form: len(names.intersection(tables["marks"])) for form, tables in forms.items()}
@@ -618,7 +618,7 @@ class _Converter:
             note = f"{every}: an epoch has {self.steps_per_epoch:g} steps"
             self.set(key, math.ceil(self.steps_per_epoch / count), note)
         elif unused := every or strategy:
-            self.drop(unused, "checkpoints are saved every so many steps; those of an epoch are not known")
+            self.drop(unused, "checkpoints are saved by steps, and the steps per epoch are not known")
         if key in self.settings:
             self.take("save_steps", drop="not used with the other settings")
         if (keep := self.take("checkpoint.keep")) is not None:

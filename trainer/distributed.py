@@ -28,9 +28,9 @@ from schemas.render import render_text
 DECLARED = "TRAINPROOF_PROCESSES"
 """Environment variable with the number of processes that a run must have."""
 JOIN_SECONDS, HEARTBEAT_SECONDS = 300, 30
-"""How long a process waits for the others to start, and how long JAX does if it does not hear of one any more."""
+"""How long a process waits for the others to start, and how long JAX waits for a process that stopped responding."""
 GRACE_SECONDS, LEAVE_SECONDS = 15.0, 3.0
-"""After a failure, process 0 may take so long to record the end, and stays so long for the others to hear of it."""
+"""Time limit of process 0 to record a failure, and how long it then waits until the others have noticed."""
 ENDED = "trainproof/ended"
 """Keys of processes that failed."""
 LOST = re.compile("gloo|nccl|coordination|barrier|heartbeat|connection|peer|socket|unavailable", re.IGNORECASE)

@@ -85,7 +85,7 @@ def export_run(
 
     def refuse(reason: str | None) -> None:
         if reason:
-            what = f"The export was stopped ({reason}); nothing of it is left."
+            what = f"The export was stopped ({reason}); its partial output was removed."
             raise ProblemError([problem_of("TP049", file=str(target), what=what, why=None)], exit_code=5)
 
     with StopRequest(max_minutes=None) as stop:

@@ -90,7 +90,7 @@ def load_sweep(root: Path, file: Path, say: Callable[[str], None]) -> Sweep:
 
 
 def find_problems(settings: Document, base: Document) -> Iterator[tuple[str, str]]:
-    """Yield pointers and texts of what is wrong with a sweep and its configuration, except values of settings."""
+    """Yield pointer and text of each problem of a sweep and its configuration, except in values of settings."""
     search, prune, evaluation = settings["search"], settings["prune"], base["evaluation"]
     for key, values in search.items():
         if key in {"name", "mode", "schema_version"} or key.startswith("evaluation."):
@@ -292,7 +292,7 @@ class Sweep:
         return [(row["step"], math.nan if row[name] is None else row[name]) for row in rows if name in row]
 
     def _outcome(self, job: Job) -> tuple[float | None, str | None]:
-        """Return the value of an ended trial, or why it has none."""
+        """Return the value of an ended trial, or why its value is missing."""
         run, metric = read_run(self.root / job.run), self.settings["metric"]
         if job.state != "succeeded":
             said = get_str(run.raw(MANIFEST), "exit", "message") or tail(job.folder / OUTPUT, 1)

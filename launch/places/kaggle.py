@@ -149,7 +149,7 @@ class Kaggle(RemotePlace):
                 return
 
     def cancel(self, reference: str) -> None:
-        """Delete the kernel with its output. The command has no other way to end a session."""
+        """Delete the kernel with its output. The `kaggle` command cannot end a session otherwise."""
         _kaggle("kernels", "delete", checked(reference).rpartition("/")[0], "--yes")
 
     def address(self, reference: str) -> str:

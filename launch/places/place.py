@@ -54,7 +54,7 @@ class Offer:
 
     Attributes:
         target: Name of the machine in `evidence.targets`, or None for another machine.
-        session_hours: Length of a session, or None if it has no limit.
+        session_hours: Length of a session, or None if it is unlimited.
         machine: Description of a machine that is not in `evidence.targets`.
         devices: Number of devices, or None for the number of the target.
         left_hours: What is left of the quota, or None if the place does not say.
@@ -118,7 +118,7 @@ class RemotePlace(Place):
         return [sys.executable, "-m", "launch.remote", str(job.folder)]
 
     def read_quota(self) -> Offer | None:
-        """Check tools and account, and return an offer without files; None if the place has no quota."""
+        """Check tools and account, and return an offer without files; or None if the place does not limit hours."""
         return None
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """Files for clusters, printed and not submitted: a Slurm script, a SkyPilot task and a Kubernetes JobSet.
 
-Names and settings are the user's, so the shell and YAML texts quote each of them.
+The shell and YAML texts quote every name and setting, because they come from the user.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from schemas.reading import read_yaml, write_yaml
 WHEEL = f"trainproof-{version('trainproof')}-py3-none-any.whl"
 PORT = 8476
 CPUS = 8
-"""CPU cores of a process on Slurm, which gives one unless it is asked for more."""
+"""CPU cores per process on Slurm, whose default is one."""
 _TPUS = DATA["printed"]["tpus"]
 
 

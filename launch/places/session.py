@@ -123,7 +123,7 @@ def main() -> None:
     os.environ["TRAINPROOF_SESSION_STARTED"] = str(time.time())  # the hours of --session count from here
     requests = sorted(INPUT.glob("**/request.json"))
     if not requests:
-        finish(NO_INPUT, f"{INPUT} has no request.json: the dataset is not attached.")
+        finish(NO_INPUT, f"{INPUT} does not contain request.json: the dataset is not attached.")
     dataset = requests[0].parent
     asked = json.loads(requests[0].read_text("utf-8"))
     given = given_devices()

@@ -194,7 +194,7 @@ class Ssh(RemotePlace):
         last = (said.strip().splitlines() or ["no message"])[-1].strip()
         what = f"{self.host} refuses: {last}"
         if code == NO_PYTHON:
-            what = f"{self.host} has no Python 3.11 to 3.14; `python3 --version` says: {last}"
+            what = f"{self.host} lacks Python 3.11 to 3.14; `python3 --version` prints: {last}"
             refuse("TP770", self.host, what, f"Install one that `ssh {self.host} python3 --version` finds.")
         if 0 < code < 255:
             refuse("TP773", self.host, what)

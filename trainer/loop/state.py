@@ -187,7 +187,7 @@ def _initial_adapter(task: Task) -> Params:
     if (config := path.parent / layout.CONFIG).is_file():
         before = choose_method(load_config(config)).adapters(task.model.source)
         if {each.scale for each in before.values()} != {each.scale for each in task.model.adapters.values()}:
-            what = f"method.alpha, rank and rslora give another scale than that of the adapter in {path}."
+            what = f"method.alpha, rank and rslora give another scale than the adapter in {path} has."
     if what or params is None:
         raise ProblemError([problem_of("TP047", file=task.config.name, pointer="/method", what=what)], exit_code=2)
     return params

@@ -274,10 +274,10 @@ def read_model(config: Config, problems: list[Problem], *, with_weights: bool = 
         if with_weights and model.reads_weights:
             refuse_unusable_weights(model.source, model.base)
     if with_weights and config.method.adapter is not None and not Path(config.method.adapter).is_file():
-        what = f"method.adapter is {config.method.adapter}, which is no file."
+        what = f"method.adapter is {config.method.adapter}, which is not a file."
         problems.append(problem_of("TP047", file=config.name, pointer="/method/adapter", what=what))
     if config.model.weights == "pretrained" and name in MODELS:
-        what = f"model.weights is pretrained, but the built-in model {name} has no weights."
+        what = f"model.weights is pretrained, but the built-in model {name} is defined without weights."
         fix = "Remove model.weights, or set it to random."
         problems.append(problem_of("TP060", file=name, pointer="/model/weights", what=what, why=None, next=fix))
     return model

@@ -42,7 +42,7 @@ class Allocation(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class OutOfMemory:
-    """An out-of-memory failure; a figure is None if the text lacks it."""
+    """An out-of-memory failure. A figure is None if the error message does not state it."""
 
     memory: Literal["tpu", "gpu", "cpu", "host"]
     when: Literal["compile", "run"]
