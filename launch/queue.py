@@ -131,17 +131,8 @@ def _device(config: Mapping[str, Any]) -> str:
     return str(device) if device in DEVICES else ANY_DEVICE
 
 
-def cancel(job: Job) -> None:
+def cancel(job: Job, *, end: Callable[[process.StartedProcess], None] = process.interrupt) -> None:
     """Remove a waiting job from the queue, or interrupt a running one, which then saves a checkpoint and ends."""
-    _stop(job, process.interrupt)
-
-
-def kill(job: Job) -> None:
-    """Kill a job without saving a checkpoint. Its run keeps the rows written so far and is not finalized."""
-    _stop(job, process.kill)
-
-
-def _stop(job: Job, end: Callable[[process.StartedProcess], None]) -> None:
     current = read_job(job.folder)
     if current is None or current.has_ended:  # the result of an ended job stays, whatever the page still showed
         return
@@ -149,6 +140,11 @@ def _stop(job: Job, end: Callable[[process.StartedProcess], None]) -> None:
     current = read_job(job.folder)  # a worker may have started it before it saw the request
     if current is not None and current.started is not None:
         end(current.started)
+
+
+def kill(job: Job) -> None:
+    """Kill a job without saving a checkpoint. Its run keeps the rows written so far and is not finalized."""
+    cancel(job, end=process.kill)
 
 
 def move_up(root: Path, job: Job) -> None:
