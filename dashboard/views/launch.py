@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -291,33 +291,29 @@ def _draw_data(source: str, checked: Document | None) -> None:
     `checked` is the answer of `trainproof train --check`, or None.
     """
     facts = checked if checked is not None and checked.get("can_begin") is True else {}
-    for fact in describe_inputs(facts):
-        markup.note(fact)
-    if gate.may_operate():
-        with st.popover("Upload a dataset", icon=":material/upload:"):
-            key = f"upload {source}"
-            st.file_uploader("Dataset", type=configs.DATA_SUFFIXES, key=key, on_change=_use_upload, args=(source, key))
-    if examples := get_objects(facts, "first_examples", "examples"):
-        rows = st.expander("First examples, as the model sees them", key="rows", on_change="rerun", bind="query-params")
-        if rows.open:
-            with rows:
-                markup.show_examples(examples)
-
-
-def describe_inputs(facts: Document) -> Iterator[str]:
-    """Yield a line about the model and one about the data, as far as they are known."""
     total, trained = get_number(facts, "model", "parameters"), get_number(facts, "model", "trained_parameters")
     if total is not None and trained is not None:
         some = "all" if trained == total else short_count(trained)
         weights = "pretrained" if get_str(facts, "model", "origin") == "pretrained" else "random weights"
         family = get_str(facts, "model", "family")
-        yield f"Model: {short_count(total)} parameters, {some} trainable; {family}, {weights}."
-    examples, tokens = get_number(facts, "training_rows"), get_number(facts, "dataset", "tokens")
-    if examples is not None and tokens is not None:
+        markup.note(f"Model: {short_count(total)} parameters, {some} trainable; {family}, {weights}.")
+    rows, tokens = get_number(facts, "training_rows"), get_number(facts, "dataset", "tokens")
+    if rows is not None and tokens is not None:
         generated, items = get_number(facts, "dataset", "generated_rows"), get_number(facts, "evaluation_items")
         more = f" ({count(generated)} generated)" if generated else ""
         evaluated = "no evaluation" if items is None else f"{count(items)} evaluation items"
-        yield f"Data: {count(examples)} examples{more}, {short_count(tokens)} tokens; {evaluated}."
+        markup.note(f"Data: {count(rows)} examples{more}, {short_count(tokens)} tokens; {evaluated}.")
+    if gate.may_operate():
+        with st.popover("Upload a dataset", icon=":material/upload:"):
+            key = f"upload {source}"
+            st.file_uploader("Dataset", type=configs.DATA_SUFFIXES, key=key, on_change=_use_upload, args=(source, key))
+    if examples := get_objects(facts, "first_examples", "examples"):
+        first = st.expander(
+            "First examples, as the model sees them", key="rows", on_change="rerun", bind="query-params"
+        )
+        if first.open:
+            with first:
+                markup.show_examples(examples)
 
 
 def _use_upload(source: str, key: str) -> None:

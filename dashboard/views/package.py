@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pandas as pd
 import streamlit as st
-from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from dashboard.shared import reading
 from dashboard.shared.parts import gate, markup, problems, replay, run_box
@@ -258,7 +257,13 @@ def _draw_verify() -> None:
         given = st.file_uploader("Or upload a bundle from anyone", type="zip")
     with trying("The bundle could not be verified"):
         if given is not None:
-            _draw_upload(given)
+            verdict = _verdict_on_upload(given.file_id, given.getvalue(), given.name)
+            draw_verdict(verdict, given.name)
+            if verdict.ok:
+                markup.note("To replay its training and test its model, run where the zip is:")
+                path = shlex.quote(given.name)
+                commands = (f"replay {path} --minutes 5", f"challenge {path} --generate 50 --seed 7")
+                st.code("\n".join(f"trainproof {command}" for command in commands), language=None)
         elif name is not None:
             verdict = _verdict(*_file_state(paths[name]))
             draw_verdict(verdict, paths[name].name)
@@ -271,16 +276,6 @@ def _draw_verify() -> None:
                 "Only the zip is needed. Harmful archives are refused, hashes and schemas are checked, "
                 "every score is recomputed, and every run is graded again.",
             )
-
-
-def _draw_upload(given: UploadedFile) -> None:
-    verdict = _verdict_on_upload(given.file_id, given.getvalue(), given.name)
-    draw_verdict(verdict, given.name)
-    if verdict.ok:
-        markup.note("To replay its training and test its model, run where the zip is:")
-        path = shlex.quote(given.name)
-        commands = (f"replay {path} --minutes 5", f"challenge {path} --generate 50 --seed 7")
-        st.code("\n".join(f"trainproof {command}" for command in commands), language=None)
 
 
 @st.cache_resource(max_entries=4, show_spinner="Verifying")

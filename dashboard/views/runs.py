@@ -290,7 +290,10 @@ def _draw_list(runs: RunTable, names: Sequence[str], columns: Sequence[str]) -> 
             with actions.container(horizontal=True, vertical_alignment="center", width="content"):
                 _draw_actions([runs.by_name[name] for name in selected])
                 st.button("Clear selection", on_click=clear_selection, type="tertiary")
-        _draw_counts(selected, names, len(runs.summaries))
+        text = f"{len(names):,} of {quantity(len(runs.summaries), 'run')}."
+        elsewhere = len(set(selected) - set(names))
+        chosen = f"{len(selected):,} selected{f' ({elsewhere:,} not listed)' if elsewhere else ''};"
+        markup.note(f"{chosen if selected else 'Select rows to compare, package or tag runs.'} {text}")
     with st.container(horizontal=True, vertical_alignment="center", key="runs_tools"):
         markup.download("CSV", lambda: runs.csv(names, keys), "runs.csv", mime="text/csv", help="All listed runs.")
         folders = [runs.by_name[name].path for name in selected or names]
@@ -418,15 +421,6 @@ def _draw_actions(selected: Sequence[RunSummary]) -> None:
 
     about = "Archived runs are hidden, not deleted."
     gate.act(verb, archive, "The notes could not be saved", icon=f":material/{icon}:", help=about)
-
-
-def _draw_counts(selected: Sequence[str], listed: Sequence[str], total: int) -> None:
-    text = f"{len(listed):,} of {quantity(total, 'run')}."
-    if not selected:
-        markup.note(f"Select rows to compare, package or tag runs. {text}")
-        return
-    elsewhere = len(set(selected) - set(listed))
-    markup.note(f"{len(selected):,} selected{f' ({elsewhere:,} not listed)' if elsewhere else ''}; {text}")
 
 
 page()

@@ -523,19 +523,18 @@ def load_line(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[Run
     has_parent = bool(run.manifest and run.manifest.get("parent"))
     by_id = {summary.run_id: summary for summary in known.values()} if has_parent else {}
 
-    def find(run_id: str) -> RecordedRun | None:
-        return _recorded(reading.load_run(by_id[run_id].path)) if run_id in by_id else None
+    def record(run: Run) -> RecordedRun:
+        return RecordedRun(run.manifest, reading.load_series(run.path))
 
-    line, missing = line_with_parents(name, _recorded(run), find)
+    def find(run_id: str) -> RecordedRun | None:
+        return record(reading.load_run(by_id[run_id].path)) if run_id in by_id else None
+
+    line, missing = line_with_parents(name, record(run), find)
     remark = f"Its parent {missing} is not in this folder, so the curves begin where it was resumed." if missing else ""
     if summary is not None and summary.grade == "contradictory":
         line = replace(line, is_doubtful=True)
         remark = f"This run is contradictory, so it is drawn grey. {remark}".strip()
     return line, remark
-
-
-def _recorded(run: Run) -> RecordedRun:
-    return RecordedRun(run.manifest, reading.load_series(run.path))
 
 
 def _controls() -> CurveOptions:

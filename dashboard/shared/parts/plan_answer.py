@@ -147,7 +147,8 @@ def _draw_progress(
     may_ask = may_ask and gate.may_operate()
     following = next_question(states) if may_ask else None
     if following is not None and time.monotonic() - drawn_at >= SETTLE_SECONDS:
-        _start(plans[following])
+        with trying("The plan could not be started"):
+            plans[following].start()
     running = next((question for question, now in states.items() if now == "running"), following)
     if running is not None:
         _draw_running(running, plans[running], results[running], key)
@@ -171,9 +172,8 @@ def _draw_buttons(plans: Mapping[PlanQuestion, Task], states: Mapping[PlanQuesti
     with st.container(horizontal=True):
         for question in failed or [question for question, now in states.items() if now in {"none", "cancelled"}]:
             label = "Try again" if failed else question.button or "Estimate"
-            if st.button(label, icon=":material/memory:", key=f"{key} {question.label}"):
-                _start(plans[question])
-                st.rerun()
+            start, look = plans[question].start, {"icon": ":material/memory:", "key": f"{key} {question.label}"}
+            gate.act(label, start, "The plan could not be started", **look)
         if "answered" in states.values() and st.button(
             next(iter(plans)).again, icon=":material/refresh:", help=_AGAIN, key=f"{key} again"
         ):
@@ -188,11 +188,6 @@ def next_question(states: Mapping[PlanQuestion, State]) -> PlanQuestion | None:
     if not {"running", "failed"}.isdisjoint(states.values()):
         return None
     return next((question for question, now in states.items() if not question.button and now == "none"), None)
-
-
-def _start(task: Task) -> None:
-    with trying("The plan could not be started"):
-        task.start()
 
 
 def _draw_running(question: PlanQuestion, task: Task, result: TaskResult, key: str) -> None:
