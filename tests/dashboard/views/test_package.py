@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from bundles import contents, listed_again, pack, small_bundle
-from hostile_zips import CASES, named
+from hostile_zips import CASES, Part, raw_zip
 from mutations import apply
 from pages import Open, labels, press, said
 from streamlit.testing.v1 import AppTest
@@ -189,7 +189,7 @@ def test_an_upload_gets_the_verdict_of_the_command_line(tmp_path: Path, monkeypa
     assert not package.verify_upload(b"no zip at all", "a.zip").ok
     monkeypatch.setattr(package, "MAX_UNPACKED_BYTES", 5)
     with pytest.raises(ProblemError) as found:
-        package.verify_upload(named("a.txt"), "a b.zip")
+        package.verify_upload(raw_zip([Part(name="a.txt")]), "a b.zip")
     (problem,) = found.value.problems
     assert problem.what == "The bundle unpacks to 6 B, and this page verifies at most 5 B."
     assert problem.next == "Verify it in a terminal: `trainproof verify 'a b.zip'`."
@@ -199,7 +199,7 @@ def test_an_upload_that_cannot_be_saved(
     opened: Open, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    app = upload(opened(state.PACKAGE, part="Verify"), "some.zip", named("../../evil"))
+    app = upload(opened(state.PACKAGE, part="Verify"), "some.zip", raw_zip([Part(name="../../evil")]))
     assert not app.exception
     assert "The bundle could not be verified: [Errno 2] No such file or directory: " in said(app)
 

@@ -16,6 +16,7 @@ from evidence.hashes import sha256_file
 from evidence.rules.across import Fingerprint, find_copies
 from evidence.rules.files import is_placeholder
 from evidence.run import read_run
+from evidence.scores.reading import Scoring, accepted_answers
 
 RUN = Fingerprint(folder=Path("runs/a"), run_id="a", metrics="times", measured="seconds", state="end")
 MOVED = replace(RUN, folder=Path("runs/b"), run_id="b", metrics="other times")
@@ -207,3 +208,21 @@ def test_no_real_run_of_the_sample_is_accused() -> None:
     assert sample["runs"] == len(sample["rows"]) >= 150
     accused = [row for row in sample["rows"] if any(code.startswith(("TP38", "TP43", "TP44")) for code in row["codes"])]
     assert accused == []
+
+
+def test_a_baseline_without_an_evaluation_is_scored_as_the_log_states(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "a")
+    scoring = {"answer": "whole", "answer_regex": None, "compare": "exact", "tolerance": 1e-6, "version": 2}
+    rows = [json.loads(line) for line in (folder / layout.BASELINE_PREDICTIONS).read_text().splitlines()]
+    for row in rows:
+        row |= Scoring(**scoring).verdict(row["output_text"], row["finish_reason"], accepted_answers(row), stop=None)
+    log = [json.loads(line) for line in (folder / layout.LOG).read_text().splitlines()]
+    log.insert(1, log[0] | {"event": "scoring", "message": "answers: whole, exact match", "fields": scoring})
+    write_rows(folder / layout.BASELINE_PREDICTIONS, rows)
+    write_rows(folder / layout.LOG, log)
+    (folder / layout.PREDICTIONS).unlink()
+    (folder / layout.EVAL_SUMMARY).unlink()
+    assert "TP341" not in {problem.code for problem in check_run(read_run(folder))}
+    rows[0]["extracted_answer"] = "something else"
+    write_rows(folder / layout.BASELINE_PREDICTIONS, rows)
+    assert "TP341" in {problem.code for problem in check_run(read_run(folder))}
