@@ -92,7 +92,7 @@ def _differences(stated: Any, computed: Any, path: tuple[str, ...] = ()) -> Iter
 def verdicts(run: ValidRun, check: Checker) -> None:
     """Score every prediction again from its text."""
     scoring, stop = read_scoring(run.eval_summary), get_path(run.eval_summary, "generation", "stop")
-    if run.eval_summary is None:  # an interrupted run has only its baseline
+    if not run.eval_summary:  # an interrupted run has only its baseline
         scoring, stop = recorded_scoring(run) or scoring, get_path(run.config, "evaluation", "stop")
     try:
         scoring.read("")
