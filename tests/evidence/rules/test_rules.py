@@ -222,7 +222,7 @@ def test_a_baseline_without_an_evaluation_is_scored_as_the_log_states(tmp_path: 
     write_rows(folder / layout.LOG, log)
     (folder / layout.PREDICTIONS).unlink()
     (folder / layout.EVAL_SUMMARY).unlink()
-    assert "TP341" not in {problem.code for problem in check_run(read_run(folder)).problems}
+    assert "TP341" not in {problem.code for problem in check_run(read_run(folder)).findings}
     rows[0]["extracted_answer"] = "something else"
     write_rows(folder / layout.BASELINE_PREDICTIONS, rows)
-    assert "TP341" in {problem.code for problem in check_run(read_run(folder)).problems}
+    assert "TP341" in {problem.code for problem in check_run(read_run(folder)).findings}
