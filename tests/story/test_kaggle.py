@@ -220,7 +220,7 @@ def test_the_quota_of_every_place_is_listed_or_why_it_is_not(kaggle, root, monke
     assert (local["account"], gpu["account"], gpu["left_hours"], gpu["findings"]) == (None, USER, 30, [])
     assert [one["code"] for one in tpu["findings"]] == ["TP771"]
     kaggle.troubles = {"GetAcceleratorQuotaStatistics": [503] * 2}
-    assert [one["findings"] != [] for one in list_places(root)] == [True, True, False]
+    assert [one["findings"] != [] for one in list_places(root)] == [True, True, False, False]
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert {one["code"] for place in list_places(root) for one in place["findings"]} == {"TP770"}

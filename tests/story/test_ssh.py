@@ -243,8 +243,8 @@ def no_pip(_: SshServer, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("trouble", "code", "says"),
     [
-        (no_python, "TP770", "no Python 3.11 to 3.14"),
-        (old_python, "TP770", "says: Python 3.9.2"),
+        (no_python, "TP770", "lacks Python 3.11 to 3.14"),
+        (old_python, "TP770", "prints: Python 3.9.2"),
         (no_pip, "TP770", "-venv`"),
         (lambda server, _: server.write_client(key="other"), "TP770", "ssh-copy-id box"),
         (lambda server, _: server.write_client(known="nobody"), "TP770", "Connect once by hand"),

@@ -111,7 +111,7 @@ def test_wrong_values_stay_until_they_are_changed_and_are_marked_at_their_key(op
     assert text.count("<p>✕ ") == len(essential), "beside their widgets"
     meanings = app.data_editor[0].value.set_index("Key")["Meaning"]
     assert [key for key in others if not meanings[key].startswith("✕ ")] == []
-    assert "All other settings (85): ✕ 4 not valid" in [part.label for part in app.expander]
+    assert "All other settings (87): ✕ 4 not valid" in [part.label for part in app.expander]
     assert not {"Start", "Undo all changes"} & set(labels(app))
     mode = widget(app, "button_group", "Mode")
     assert mode.value is None

@@ -112,7 +112,7 @@ def test_one_configuration_is_shown_on_all_targets(run, config: Path):
             ("--on", "t4", "--quick", "--set", "data.max_length=100000"),
             "data.max_length is 100000; HuggingFaceTB/SmolLM2-135M has 8192 positions.",
         ),
-        (("--exact", "--quick"), "--exact compiles every program and --quick none"),
+        (("--exact", "--quick"), "--exact compiles every program, --quick compiles nothing"),
         (("--phases", "phases.yaml"), "omit config"),
         (("--where", "--grid", "--on", "t4"), "--where plans for every machine, --on and --grid for one"),
     ],
