@@ -199,6 +199,7 @@ def test_what_a_cluster_lacks_is_named(root, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("TRAINPROOF_NIGHTLY"), reason="several minutes; TRAINPROOF_NIGHTLY=1 runs it")
 @pytest.mark.filterwarnings("ignore:Target and region quantiles")  # all scores are 0
 def test_a_sweep_of_twelve_trials_ends_with_a_table_and_a_page(root, tmp_path, monkeypatch, capsys):
     search = {"optimizer.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}}
