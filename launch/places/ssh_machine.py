@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-if sys.platform != "win32":  # from where sessions are sent, but not where they run
+with suppress(ImportError):  # Windows has none: sessions can be sent from there, but not run there
     import fcntl
 
 HOME = Path(os.environ.get("HOME", "."), ".trainproof")  # SSH sets it
