@@ -208,6 +208,7 @@ def test_the_same_by_the_page_alone(kaggle, root, tmp_path, monkeypatch):
     reference = f"{USER}/{make_slug(job.run)}"
     assert f'<a href="https://www.kaggle.com/code/{reference}"' in said(app)
     assert "2 × Tesla T4, as requested · its log states the hash of the bundle" in said(app)
+    wait_for(lambda: "Smoke → TPU" in labels(app.run()), 60)  # the index has seen both runs
     app = press(app, "Smoke → TPU")
     assert job.run in app.query_params["full"]
     assert f"{job.run}-smoke" in app.query_params["smoke"]
