@@ -154,9 +154,8 @@ def _wait(job: Job, child: subprocess.Popen[bytes]) -> None:
     """Wait for a job and record its exit code, retrying while the disk is full."""
     code = child.wait()
     if code < 0 and (job.folder / SESSION).exists() and not (job.folder / jobs.CANCELLED).exists():
-        (job.folder / jobs.PROCESS).unlink(
-            missing_ok=True
-        )  # its session goes on elsewhere, and a new process continues to watch it
+        # Its session goes on elsewhere, and a new process continues to watch it.
+        (job.folder / jobs.PROCESS).unlink(missing_ok=True)
         return
     if explanation := jobs.explain_signal(job, code):
         _append_output(job, explanation)

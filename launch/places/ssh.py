@@ -123,8 +123,11 @@ class Ssh(RemotePlace):
                 with tarfile.open(fileobj=output, mode="r|") as tar:
                     for member in tar:  # it comes from another machine, so nothing else is written
                         is_output = member.name in {"bundle.zip", "session.log"} or member.name.startswith("runs/")
-                        if is_output and member.isfile() and ".." not in Path(member.name).parts:
-                            tar.extract(member, folder, filter="data")
+                        source = tar.extractfile(member) if is_output and member.isfile() else None
+                        if source is not None and ".." not in (path := Path(member.name)).parts:
+                            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                            with (folder / path).open("wb") as target:
+                                shutil.copyfileobj(source, target)
             except tarfile.TarError as error:
                 message = f"The connection to {self.host} ended too early: {error}."
                 raise Unreachable(message) from error
