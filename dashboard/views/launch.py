@@ -129,7 +129,7 @@ def _draw_places(config: Document, chosen: str, here: Document | None, *, is_val
             place = find_place(name)
             target = LOCAL if name == LOCAL else getattr(place, "target", None)
             with st.container(border=True, width=250, gap="xsmall", key=f"place_{name}"):
-                title = "This machine" if name == LOCAL else load_target(target).title if target else name
+                title = getattr(place, "title", "") or (load_target(target).title if target else name)
                 lines = [name if name != LOCAL else get_str(here, "target", "name") or "device not known yet"]
                 lines += [describe_hours(estimates.get(target))] if target else []
                 lines += describe_quota(told.get(name)) if isinstance(place, RemotePlace) else []

@@ -11,6 +11,8 @@ from schemas.reading import read_yaml
 class Local(Place):
     """This machine."""
 
+    title = "This machine"
+
     def command(self, job: Job) -> list[str]:
         """Return the `trainproof train` command of a job. All its paths are inside the root."""
         resumed = job.root / job.resumes if job.resumes is not None else None

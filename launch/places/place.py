@@ -92,6 +92,8 @@ class Place(ABC):
     folder `job.root / job.run`, and exits with the exit code of the run. On SIGINT it stops the run.
     """
 
+    title = ""
+    """Title on the Launch page. By default, that of its target or its name."""
     has_own_queue = False
     """Whether the place schedules jobs itself, so that jobs do not wait here for a device."""
 

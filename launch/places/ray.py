@@ -40,6 +40,7 @@ class Ray(Place):
     """The Ray cluster."""
 
     has_own_queue = True
+    title = "Ray cluster"
 
     def command(self, job: Job) -> list[str]:
         """Return the command of the process that starts the actor of a job, or finds it, and prints its logs."""
